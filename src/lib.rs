@@ -1,0 +1,7 @@
+//! Vector search written once: exact and HNSW search over one file format, natively and in WebAssembly.
+
+pub mod error;
+pub mod metric;
+
+pub use error::{Error, Result};
+pub use metric::{MAX_DIMENSION, Metric};
