@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod metric;
+pub mod storage;
 
 pub use error::{Error, Result};
 pub use metric::{MAX_DIMENSION, Metric};
