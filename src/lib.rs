@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod metric;
+pub mod segment;
 pub mod storage;
 
 pub use error::{Error, Result};
