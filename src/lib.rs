@@ -3,6 +3,8 @@
 pub mod error;
 pub mod kernel;
 pub mod metric;
+pub mod segment;
+pub mod storage;
 
 pub use error::{Error, Result};
 pub use kernel::{Kernels, Level};
