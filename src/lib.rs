@@ -8,6 +8,8 @@ pub mod metric;
 pub mod scorer;
 pub mod segment;
 pub mod storage;
+#[cfg(target_arch = "wasm32")]
+pub mod wasm;
 
 pub use error::{Error, Result};
 pub use index::{

@@ -90,7 +90,10 @@ export interface CreateOptions {
  * ```
  */
 export interface OpenOptions {
-  /** Take less memory, and refuse changes. By default an opened index can be changed. */
+  /**
+   * Take less memory, and refuse changes. By default an opened index can be changed. `save` then gives the bytes of the
+   * source, which must be there and unchanged.
+   */
   readOnly?: boolean;
   dimension?: number;
   metric?: Metric;
@@ -215,8 +218,8 @@ export class Index {
   }
 
   /**
-   * Opens a saved index, written here or natively. The bytes are copied into WebAssembly memory, piece by piece; the
-   * source is not needed any more when the promise resolves.
+   * Opens a saved index, written here or natively. The bytes are copied into WebAssembly memory, piece by piece; after
+   * that the source is not needed any more (except by `save` of a read-only index, which copies it once again).
    *
    * @example
    * ```ts

@@ -122,11 +122,22 @@ function openPath(path: string): OpenedSource {
   } catch (cause) {
     throw new TwindexError('IO', `${path} cannot be opened: ${message(cause)}`, { cause });
   }
-  const close = () => fs.closeSync(descriptor);
   try {
-    return { ...openDescriptor(descriptor), close };
+    const opened = openDescriptor(descriptor);
+    let closed = false;
+    return {
+      byteLength: opened.byteLength,
+      readInto(offset, view) {
+        if (closed) throw new Error(`${path} was closed after the index was opened; copy the file itself`);
+        opened.readInto(offset, view);
+      },
+      close() {
+        closed = true;
+        fs.closeSync(descriptor);
+      },
+    };
   } catch (error) {
-    close();
+    fs.closeSync(descriptor);
     throw error;
   }
 }

@@ -24,12 +24,12 @@ const CASE = {
 
 /** Runs native.rs and gives what it prints. */
 export function native(...args) {
-  const binary = join(resolve(root, process.env.CARGO_TARGET_DIR ?? 'target'), 'release', 'examples', 'npm_parity');
+  const binary = join(resolve(root, process.env.CARGO_TARGET_DIR ?? 'target'), 'debug', 'examples', 'npm_parity');
   return execFileSync(binary, args.map(String), { encoding: 'utf8', maxBuffer: 1 << 26 });
 }
 
 export function prepare() {
-  execFileSync('cargo', ['build', '--release', '--example', 'npm_parity'], { cwd: root, stdio: 'inherit' });
+  execFileSync('cargo', ['build', '--example', 'npm_parity'], { cwd: root, stdio: 'inherit' });
   rmSync(fixtures, { recursive: true, force: true });
   mkdirSync(fixtures);
   const file = (name) => join(fixtures, name);

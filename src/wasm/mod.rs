@@ -6,7 +6,7 @@
 //! | module | job |
 //! |---|---|
 //! | this one | [`RawIndex`]: an [`Index`] as a JavaScript class |
-//! | [`storage`] | [`JsStorage`]: bytes that JavaScript owns, as a [`Storage`](crate::Storage) |
+//! | [`storage`] | [`JsStorage`]: bytes that JavaScript owns, as a [`Storage`](crate::storage::Storage) |
 //!
 //! **Crossing.** A vector or key list crosses once: `length`, then one `copy_to` into a buffer in linear memory that
 //! was asked for with `try_reserve`, so that a refusal is an error and not a trap (which would take the page's index
@@ -20,7 +20,7 @@ pub mod storage;
 pub use storage::{JsSource, JsStorage};
 
 use crate::error::{Error, Result};
-use crate::{Filter, Index, IndexKind, Metric, OpenOptions, Residency, SearchParams, Storage};
+use crate::{Filter, Index, IndexKind, Metric, OpenOptions, Residency, SearchParams};
 use js_sys::{Array, BigUint64Array, Float32Array, Object, Reflect};
 use std::io;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ extern "C" {
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct RawIndex {
-    index: Index,
+    index: Index<JsStorage>,
     vectors: Vec<f32>,
     keys: Vec<u64>,
     found_keys: Vec<u64>,
@@ -89,7 +89,7 @@ impl RawIndex {
             if let Some(ef) = ef {
                 builder = builder.ef(ef as usize);
             }
-            builder.threads(1).build()
+            builder.threads(1).build_for()
         };
         build().map(RawIndex::over).map_err(thrown)
     }
@@ -116,8 +116,7 @@ impl RawIndex {
             if let Some(kind) = kind {
                 options = options.expect_kind(pick(&KINDS, kind, "kind")?);
             }
-            let storage: Arc<dyn Storage + Send + Sync> = Arc::new(JsStorage::new(source, length)?);
-            options.from_storage(storage)
+            options.from_storage(Arc::new(JsStorage::new(source, length)?))
         };
         open().map(RawIndex::over).map_err(thrown)
     }
@@ -303,7 +302,7 @@ impl RawIndex {
 }
 
 impl RawIndex {
-    fn over(index: Index) -> RawIndex {
+    fn over(index: Index<JsStorage>) -> RawIndex {
         RawIndex {
             index,
             vectors: Vec::new(),
