@@ -200,13 +200,22 @@ impl fmt::Display for Error {
                 write!(f, "the index holds vectors of dimension {expected}, this one has {got} components")
             }
             Error::NotFinite { row, component } => {
-                write!(f, "vector {row}: component {component} is NaN or infinite as f32; only finite values can be compared")
+                write!(
+                    f,
+                    "vector {row}: component {component} is NaN or infinite as f32; only finite values can be compared"
+                )
             }
             Error::ZeroVector { row } => {
-                write!(f, "vector {row} has norm zero, which has no direction under the cosine metric; leave it out or use another metric")
+                write!(
+                    f,
+                    "vector {row} has norm zero, which has no direction under the cosine metric; leave it out or use another metric"
+                )
             }
             Error::NormTooLarge { row, norm, limit } => {
-                write!(f, "vector {row} has norm {norm:e}, the limit under this metric is {limit:e}; scale the vectors down")
+                write!(
+                    f,
+                    "vector {row} has norm {norm:e}, the limit under this metric is {limit:e}; scale the vectors down"
+                )
             }
             Error::DuplicateKey { key } => write!(f, "key {key} is there already; use update to replace its vector"),
             Error::KeyNotFound { key } => write!(f, "key {key} is not in the index"),

@@ -12,17 +12,20 @@
 //! Storage knows no vectors: a row is `stride` bytes.
 
 pub mod chunked;
+#[doc(hidden)]
+pub mod conformance;
 #[cfg(feature = "mmap")]
 pub mod mmap;
 pub mod window;
 
-pub use chunked::{ChunkedCells, ChunkedRows, ChunkOptions};
+pub use chunked::{Cell, ChunkOptions, ChunkedCells, ChunkedRows, MAX_ROWS};
 #[cfg(feature = "mmap")]
 pub use mmap::MmapStorage;
-pub use window::SectionRows;
+pub use window::{Section, SectionRows};
 
 use crate::error::{Error, Result};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Immutable bytes, wherever they live.
 ///
@@ -69,8 +72,220 @@ pub trait Rows {
 }
 
 /// A reusable buffer of rows copied out of a [`Rows`].
+///
+/// It keeps its memory from one [`Rows::fetch`] to the next.
+///
+/// ```
+/// use twindex::storage::{ChunkOptions, ChunkedRows, RowBuf, Rows};
+///
+/// let rows = ChunkedRows::new(2, &ChunkOptions::default())?;
+/// for row in [b"ab", b"cd", b"ef"] {
+///     rows.push(row)?;
+/// }
+/// let mut buf = RowBuf::new();
+/// rows.fetch(&[2, 0, 2], &mut buf)?;
+/// assert_eq!((buf.rows(), buf.row(1), buf.as_slice()), (3, &b"ab"[..], &b"efabef"[..]));
+/// # Ok::<(), twindex::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct RowBuf {
     bytes: Vec<u8>,
     stride: usize,
+    order: Vec<(u32, u32)>,
+    window: Vec<u8>,
+}
+
+impl RowBuf {
+    /// An empty buffer, without memory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes room for `rows` rows of `stride` bytes and gives the bytes to fill; what they hold is unspecified.
+    /// The rows held before are gone, also after an error.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when the allocator refuses.
+    pub fn reset(&mut self, stride: usize, rows: usize) -> Result<&mut [u8]> {
+        self.stride = stride;
+        let len = stride.checked_mul(rows).ok_or(Error::OutOfMemory { bytes: u64::MAX });
+        if let Err(e) = len.and_then(|len| resize(&mut self.bytes, len)) {
+            self.bytes.clear();
+            return Err(e);
+        }
+        Ok(&mut self.bytes)
+    }
+
+    /// The `i`-th row of the last fetch.
+    ///
+    /// # Panics
+    /// As slice indexing does, unless `i < rows()`.
+    #[inline]
+    pub fn row(&self, i: usize) -> &[u8] {
+        &self.bytes[i * self.stride..][..self.stride]
+    }
+
+    /// Rows it holds.
+    pub fn rows(&self) -> usize {
+        self.bytes.len().checked_div(self.stride).unwrap_or(0)
+    }
+
+    /// Bytes in a row.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// All rows, one after the other.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Sets the length of `bytes`; bytes that were there stay.
+fn resize(bytes: &mut Vec<u8>, len: usize) -> Result<()> {
+    reserve(bytes, len)?;
+    bytes.resize(len, 0);
+    Ok(())
+}
+
+/// Makes room for `len` elements in all.
+fn reserve<T>(vec: &mut Vec<T>, len: usize) -> Result<()> {
+    vec.try_reserve(len.saturating_sub(vec.len()))
+        .map_err(|_| Error::OutOfMemory { bytes: (len as u64).saturating_mul(size_of::<T>() as u64) })
+}
+
+/// The bytes `offset..offset + len` of `bytes`.
+fn range_of(bytes: &[u8], offset: u64, len: usize) -> Result<&[u8]> {
+    usize::try_from(offset)
+        .ok()
+        .and_then(|from| bytes.get(from..)?.get(..len))
+        .ok_or(Error::Truncated { expected: offset.saturating_add(len as u64), got: bytes.len() as u64 })
+}
+
+/// The error for an id that `rows` does not have.
+fn no_such_row(id: u32, count: u32) -> Error {
+    Error::Corrupt { section: "rows", reason: format!("row {id} was asked for, there are {count}") }
+}
+
+/// [`Rows::fetch`] where every row can be borrowed.
+fn fetch_resident<R: Rows + ?Sized>(rows: &R, ids: &[u32], out: &mut RowBuf) -> Result<()> {
+    let stride = rows.stride();
+    let bytes = out.reset(stride, ids.len())?;
+    for (&id, to) in ids.iter().zip(bytes.chunks_exact_mut(stride)) {
+        to.copy_from_slice(rows.resident(id).ok_or_else(|| no_such_row(id, rows.count()))?);
+    }
+    Ok(())
+}
+
+impl Storage for [u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        out.copy_from_slice(range_of(self, offset, out.len())?);
+        Ok(())
+    }
+
+    #[inline]
+    fn as_slice(&self) -> Option<&[u8]> {
+        Some(self)
+    }
+}
+
+impl Storage for Vec<u8> {
+    fn len(&self) -> u64 {
+        Storage::len(&**self)
+    }
+
+    fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        (**self).read_into(offset, out)
+    }
+
+    #[inline]
+    fn as_slice(&self) -> Option<&[u8]> {
+        Some(self)
+    }
+}
+
+macro_rules! storage_behind {
+    ($($pointer:ty),*) => {$(
+        impl<S: Storage + ?Sized> Storage for $pointer {
+            fn len(&self) -> u64 {
+                (**self).len()
+            }
+
+            fn is_empty(&self) -> bool {
+                (**self).is_empty()
+            }
+
+            fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+                (**self).read_into(offset, out)
+            }
+
+            #[inline]
+            fn as_slice(&self) -> Option<&[u8]> {
+                (**self).as_slice()
+            }
+        }
+    )*};
+}
+
+storage_behind!(&S, Box<S>, Arc<S>);
+
+/// Bytes that can only be copied out, as those behind a JavaScript handle, with counts of what was read.
+///
+/// For tests of what happens where bytes are not resident: how often is read, and how much.
+///
+/// ```
+/// use twindex::storage::{CopyingStorage, Storage};
+///
+/// let storage = CopyingStorage::new(vec![1, 2, 3]);
+/// let mut out = [0; 2];
+/// storage.read_into(1, &mut out)?;
+/// assert_eq!((out, storage.as_slice()), ([2, 3], None));
+/// assert_eq!((storage.reads(), storage.bytes_read()), (1, 2));
+/// # Ok::<(), twindex::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct CopyingStorage {
+    bytes: Vec<u8>,
+    reads: AtomicU64,
+    bytes_read: AtomicU64,
+}
+
+impl CopyingStorage {
+    /// Hides `bytes` behind copies.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, ..Self::default() }
+    }
+
+    /// Calls of [`Storage::read_into`] that succeeded.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Bytes those calls copied.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// Sets both counts to zero.
+    pub fn reset_counts(&self) {
+        self.reads.store(0, Ordering::Relaxed);
+        self.bytes_read.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Storage for CopyingStorage {
+    fn len(&self) -> u64 {
+        Storage::len(&self.bytes)
+    }
+
+    fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.bytes.read_into(offset, out)?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes_read.fetch_add(out.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
 }

@@ -1,0 +1,147 @@
+//! How a vector becomes a row of bytes, and how far a query is from such a row.
+//!
+//! A [`Codec`] knows the metric and the encoding, and nothing of where rows live: it is handed the bytes. Cosine needs
+//! one *factor* a row (1/‖x‖), kept beside the rows and not in them, so that an `f32` row is the vector as it came.
+//!
+//! | module | encoding | row |
+//! |---|---|---|
+//! | [`f32`](mod@f32) | [`Encoding::F32`] | the components, little-endian |
+
+pub mod f32;
+
+use crate::error::{Error, Result};
+use crate::kernel::Kernels;
+use crate::metric::Metric;
+
+/// How the components of a vector are stored in CODES.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Encoding {
+    /// 32-bit floats: the vector itself.
+    F32,
+}
+
+impl Encoding {
+    /// All encodings, in the order of their tags.
+    pub const ALL: [Encoding; 1] = [Encoding::F32];
+
+    /// The name used by the command line and in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Encoding::F32 => "f32",
+        }
+    }
+
+    /// Bytes of a row of `dimension` components.
+    pub fn stride(self, dimension: usize) -> usize {
+        match self {
+            Encoding::F32 => dimension * 4,
+        }
+    }
+
+    pub(crate) fn tag(self) -> u8 {
+        match self {
+            Encoding::F32 => 0,
+        }
+    }
+
+    pub(crate) fn from_tag(tag: u8) -> Option<Self> {
+        Encoding::ALL.into_iter().find(|e| e.tag() == tag)
+    }
+}
+
+impl std::fmt::Display for Encoding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Encodes vectors, and measures distances from a query to encoded rows. See the [module docs](self).
+pub trait Codec {
+    /// A query prepared for many distances. Its buffers are reused from one query to the next.
+    type Query: Default + std::fmt::Debug;
+
+    /// Bytes in a row.
+    fn stride(&self) -> usize;
+
+    /// Whether rows come with a factor.
+    fn has_factors(&self) -> bool;
+
+    /// Checks `vector`, writes its row and returns its factor (1 where the metric has none).
+    ///
+    /// # Errors
+    /// [`Error::DimensionMismatch`], [`Error::NotFinite`], [`Error::ZeroVector`], [`Error::NormTooLarge`].
+    fn encode(&self, vector: &[f32], row: &mut [u8]) -> Result<f32>;
+
+    /// Checks a row and factor that came from outside, as [`encode`](Codec::encode) checks a vector.
+    ///
+    /// # Errors
+    /// As [`encode`](Codec::encode); [`Error::Corrupt`] for a factor that no row has.
+    fn validate(&self, row: &[u8], factor: f32) -> Result<()>;
+
+    /// The vector a row stands for.
+    fn decode(&self, row: &[u8], vector: &mut [f32]);
+
+    /// Checks `vector` and prepares it as a query.
+    ///
+    /// # Errors
+    /// As [`encode`](Codec::encode).
+    fn query(&self, vector: &[f32], query: &mut Self::Query) -> Result<()>;
+
+    /// Prepares a stored row as a query.
+    fn query_from_row(&self, row: &[u8], factor: f32, query: &mut Self::Query);
+
+    /// Distance from the query to a row.
+    fn distance(&self, kernels: &Kernels, query: &Self::Query, row: &[u8], factor: f32) -> f32;
+
+    /// Distances from the query to four rows, each with the bits [`distance`](Codec::distance) gives.
+    fn distance_x4(&self, kernels: &Kernels, query: &Self::Query, rows: [&[u8]; 4], factors: [f32; 4]) -> [f32; 4];
+}
+
+/// The largest norm a vector may have: no distance within it can overflow `f32`, rounding included.
+pub(crate) fn norm_limit(metric: Metric) -> f64 {
+    match metric {
+        Metric::L2 | Metric::InnerProduct => (f64::from(f32::MAX) / 4.0).sqrt(),
+        // The normalised query has norm 1, so partial sums stay below the row's norm.
+        Metric::Cosine => f64::from(f32::MAX) * (1.0 - 1.0 / 256.0),
+    }
+}
+
+/// The norm of `vector` in `f64`, once it is known to be fit for `metric`.
+///
+/// Errors name row 0; a batch puts the right row in.
+pub(crate) fn checked_norm(vector: &[f32], dimension: usize, metric: Metric) -> Result<f64> {
+    if vector.len() != dimension {
+        return Err(Error::DimensionMismatch { expected: dimension, got: vector.len() });
+    }
+    let norm = squared_norm(vector).sqrt();
+    // An f64 sum of squared f32 is finite exactly when every component is.
+    if !norm.is_finite() {
+        let component = vector.iter().position(|x| !x.is_finite()).unwrap_or(0);
+        return Err(Error::NotFinite { row: 0, component });
+    }
+    if metric == Metric::Cosine && !((1.0 / norm) as f32).is_finite() {
+        return Err(Error::ZeroVector { row: 0 });
+    }
+    let limit = norm_limit(metric);
+    if norm > limit {
+        return Err(Error::NormTooLarge { row: 0, norm, limit });
+    }
+    Ok(norm)
+}
+
+/// Σxᵢ² in eight fixed lanes, so that every target gets the same bits.
+fn squared_norm(vector: &[f32]) -> f64 {
+    let mut lanes = [0f64; 8];
+    let (blocks, tail) = vector.as_chunks::<8>();
+    for block in blocks {
+        for (lane, &x) in lanes.iter_mut().zip(block) {
+            *lane += f64::from(x) * f64::from(x);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(tail) {
+        *lane += f64::from(x) * f64::from(x);
+    }
+    let [a, b, c, d, e, f, g, h] = lanes;
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}

@@ -1,0 +1,97 @@
+//! Files as storage: a read-only memory map, resident without being read.
+
+use super::{Storage, range_of};
+use crate::error::Result;
+use memmap2::Mmap;
+use std::fs::File;
+use std::path::Path;
+
+/// A memory-mapped file, read-only and resident: opening costs no reading, and pages come in as they are touched.
+///
+/// # The file must stay as it is
+/// The bytes are those of the file. Nothing may truncate it or write to it in place while it is mapped: after a
+/// truncation, touching a page past the new end ends the process (`SIGBUS` on Unix). That is the caller's to prevent.
+/// Replacing the file by renaming another over it, as `save` does, is safe on Unix: the map keeps the old file alive.
+///
+/// ```
+/// use twindex::storage::{MmapStorage, Storage};
+///
+/// let path = std::env::temp_dir().join(format!("twindex-doc-{}", std::process::id()));
+/// std::fs::write(&path, b"bytes")?;
+/// let storage = MmapStorage::open(&path)?;
+/// assert_eq!(storage.as_slice(), Some(&b"bytes"[..]));
+/// # drop(storage);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), twindex::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct MmapStorage {
+    map: Option<Mmap>,
+}
+
+impl MmapStorage {
+    /// Maps the file at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) where the file cannot be opened or mapped.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::from_file(&File::open(path)?)
+    }
+
+    /// Maps an open file. The map outlives the handle.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) where the file cannot be mapped.
+    pub fn from_file(file: &File) -> Result<Self> {
+        if file.metadata()?.len() == 0 {
+            return Ok(Self { map: None });
+        }
+        // SAFETY: the bytes of a map must not change under the `&[u8]` that `as_slice` gives. The map is private to
+        // this process and read-only here; that nobody writes to or truncates the file meanwhile is the contract in
+        // the type's documentation, which a program cannot check.
+        #[expect(unsafe_code, reason = "mapping a file is unsafe by nature")]
+        let map = unsafe { Mmap::map(file) }?;
+        Ok(Self { map: Some(map) })
+    }
+
+    /// Asks the operating system to read the whole file ahead. Only a hint: nothing fails where it is not understood.
+    pub fn advise_willneed(&self) {
+        #[cfg(unix)]
+        self.advise(memmap2::Advice::WillNeed);
+    }
+
+    /// Tells the operating system that accesses will be scattered, so that it reads no neighbouring pages.
+    /// Only a hint. It slows down a scan of a file that is not in memory.
+    pub fn advise_random(&self) {
+        #[cfg(unix)]
+        self.advise(memmap2::Advice::Random);
+    }
+
+    #[cfg(unix)]
+    fn advise(&self, advice: memmap2::Advice) {
+        if let Some(map) = &self.map {
+            // Advice changes no result, so its failure is no error.
+            let _ = map.advise(advice);
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or_default()
+    }
+}
+
+impl Storage for MmapStorage {
+    fn len(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+
+    fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        out.copy_from_slice(range_of(self.bytes(), offset, out.len())?);
+        Ok(())
+    }
+
+    #[inline]
+    fn as_slice(&self) -> Option<&[u8]> {
+        Some(self.bytes())
+    }
+}
