@@ -1,4 +1,4 @@
-//! [`Encoding::F32`](super::Encoding::F32): a row is the vector as it was given, little-endian.
+//! The `f32` encoding: a row is the vector as it was given, little-endian.
 
 use super::{Codec, checked_norm};
 use crate::error::{Error, Result};
@@ -144,10 +144,7 @@ mod tests {
     #[test]
     fn unfit_vectors_are_refused_with_their_evidence() {
         use Error::*;
-        assert!(matches!(
-            distance(Metric::L2, &[1.0, f32::NAN], &[1.0, 1.0]),
-            Err(NotFinite { row: 0, component: 1 })
-        ));
+        assert!(matches!(distance(Metric::L2, &[1.0, f32::NAN], &[1.0, 1.0]), Err(NotFinite { row: 0, component: 1 })));
         assert!(matches!(
             distance(Metric::L2, &[1.0, 1.0], &[f32::NEG_INFINITY, 1.0]),
             Err(NotFinite { row: 0, component: 0 })

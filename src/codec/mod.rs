@@ -5,56 +5,13 @@
 //!
 //! | module | encoding | row |
 //! |---|---|---|
-//! | [`f32`](mod@f32) | [`Encoding::F32`] | the components, little-endian |
+//! | [`f32`](mod@f32) | `f32` | the components, little-endian |
 
 pub mod f32;
 
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::metric::Metric;
-
-/// How the components of a vector are stored in CODES.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Encoding {
-    /// 32-bit floats: the vector itself.
-    F32,
-}
-
-impl Encoding {
-    /// All encodings, in the order of their tags.
-    pub const ALL: [Encoding; 1] = [Encoding::F32];
-
-    /// The name used by the command line and in messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Encoding::F32 => "f32",
-        }
-    }
-
-    /// Bytes of a row of `dimension` components.
-    pub fn stride(self, dimension: usize) -> usize {
-        match self {
-            Encoding::F32 => dimension * 4,
-        }
-    }
-
-    pub(crate) fn tag(self) -> u8 {
-        match self {
-            Encoding::F32 => 0,
-        }
-    }
-
-    pub(crate) fn from_tag(tag: u8) -> Option<Self> {
-        Encoding::ALL.into_iter().find(|e| e.tag() == tag)
-    }
-}
-
-impl std::fmt::Display for Encoding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// Encodes vectors, and measures distances from a query to encoded rows. See the [module docs](self).
 pub trait Codec {

@@ -2,8 +2,6 @@
 
 use super::hnsw::Graph;
 use crate::codec::f32::F32Codec;
-use crate::error::Result;
-use crate::kernel::Kernels;
 use crate::scorer::Factors;
 use crate::segment::{FactorsView, LinksView, Segment};
 use crate::storage::Storage;
@@ -12,23 +10,18 @@ use crate::storage::Storage;
 #[derive(Debug)]
 pub struct Frozen<S: ?Sized> {
     codec: F32Codec,
-    kernels: &'static Kernels,
     segment: Segment<S>,
 }
 
 impl<S: Storage + ?Sized> Frozen<S> {
     /// Over an opened segment.
-    pub fn new(segment: Segment<S>, kernels: &'static Kernels) -> Self {
+    pub fn new(segment: Segment<S>) -> Self {
         let meta = segment.meta();
-        Frozen { codec: F32Codec::new(meta.dimension as usize, meta.metric), kernels, segment }
+        Frozen { codec: F32Codec::new(meta.dimension as usize, meta.metric), segment }
     }
 
     pub fn codec(&self) -> &F32Codec {
         &self.codec
-    }
-
-    pub fn kernels(&self) -> &'static Kernels {
-        self.kernels
     }
 
     pub fn segment(&self) -> &Segment<S> {
@@ -45,11 +38,6 @@ impl<S: Storage + ?Sized> Frozen<S> {
     pub fn find(&self, key: u64) -> Option<u32> {
         let tombstones = self.segment.tombstones();
         self.segment.keys().find(key).find(|&id| !tombstones.contains(id))
-    }
-
-    /// Reads every byte and every link.
-    pub fn verify(&self) -> Result<()> {
-        self.segment.verify()
     }
 }
 

@@ -12,7 +12,6 @@
 //! | none | searches |
 
 use super::Config;
-use super::hnsw::Graph;
 use super::hnsw::build::{self, BuildScratch};
 use super::hnsw::links::GrowingLinks;
 use super::keymap::KeyMap;
@@ -22,7 +21,8 @@ use crate::codec::f32::F32Codec;
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::scorer::{Factors, RowScorer, ScorerScratch};
-use crate::storage::{ChunkedCells, ChunkedRows, Rows};
+use crate::segment::Segment;
+use crate::storage::{ChunkOptions, ChunkedCells, ChunkedRows, Storage};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -32,6 +32,9 @@ pub const MAX_ROWS: u32 = i32::MAX as u32;
 
 /// Rows of a new graph that are inserted one after the other before threads share the rest.
 const ROWS_ALONE: u32 = 256;
+
+/// How often `compact` looks for rows no search reaches.
+const MENDING_ROUNDS: usize = 4;
 
 /// Rows, keys, life spans and links, all growing in chunks.
 #[derive(Debug)]
@@ -348,5 +351,152 @@ impl Growing {
         let WriterScratch { scorer, build } = scratch;
         let mut scorer = RowScorer::for_row(&self.codec, self.kernels, &self.rows, self.factors(), id, scorer)?;
         build::insert(links, &mut scorer, id, bound, build)
+    }
+
+    /// A copy of a segment that can be changed; every row is checked on the way.
+    pub fn load<S: Storage + ?Sized>(segment: &Segment<S>, config: &Config) -> Result<Self> {
+        let growing = Growing::new(config)?;
+        let rows = segment.meta().rows;
+        if rows == 0 {
+            return Ok(growing);
+        }
+        let (keys, tombstones, factors) = (segment.keys(), segment.tombstones(), segment.factors());
+        growing.keys.grow_to(rows)?;
+        growing.spans.grow_to(rows)?;
+        if let Some(cells) = &growing.factors {
+            cells.0.grow_to(rows)?;
+        }
+        let stride = growing.codec.stride();
+        segment.codes().for_each_window(|first, window| {
+            growing.rows.append((window.len() / stride) as u32, |i, row| {
+                let (id, i) = (first + i, i as usize);
+                row.copy_from_slice(&window[i * stride..(i + 1) * stride]);
+                let factor = factors.map_or(1.0, |factors| factors.factor(id));
+                growing.codec.validate(row, factor).map_err(|e| e.for_row(id as usize))?;
+                if let Some([cell, ..]) = growing.factors.as_ref().and_then(|cells| cells.0.row(id)) {
+                    cell.store(factor.to_bits(), Ordering::Relaxed);
+                }
+                Ok(())
+            })?;
+            Ok(())
+        })?;
+        let key_of = |id| growing.key(id);
+        let mut live = 0;
+        for (id, key) in (0..rows).zip(keys.iter()) {
+            if let (Some([cell, ..]), Some([born, died, ..])) = (growing.keys.row(id), growing.spans.row(id)) {
+                cell.store(key, Ordering::Relaxed);
+                born.store(1, Ordering::Relaxed);
+                died.store(u32::from(tombstones.contains(id)), Ordering::Relaxed);
+            }
+            if !tombstones.contains(id) {
+                growing.ids.reserve(key, 1, key_of)?;
+                if growing.ids.insert(key, id, key_of).is_some() {
+                    return Err(Error::Corrupt { section: "KEYS", reason: format!("two live rows have key {key}") });
+                }
+                live += 1;
+            }
+        }
+        if let (Some(links), Some(from)) = (&growing.links, segment.links()) {
+            links.load(&from, rows)?;
+        }
+        growing.show(1, live);
+        Ok(growing)
+    }
+
+    /// Takes out the rows that are not live, mends the graph, and links in again what no search would reach.
+    pub fn compact(&mut self, chunks: &ChunkOptions) -> Result<()> {
+        let at = self.snapshot();
+        let mut renumbered = Vec::new();
+        renumbered
+            .try_reserve_exact(at.rows as usize)
+            .map_err(|_| Error::OutOfMemory { bytes: u64::from(at.rows) * 4 })?;
+        let mut kept = 0;
+        for id in 0..at.rows {
+            let live = self.is_visible(id, &at);
+            renumbered.push(if live { kept } else { u32::MAX });
+            kept += u32::from(live);
+        }
+        let renumber = |id: u32| renumbered.get(id as usize).copied().filter(|&new| new != u32::MAX);
+        if kept < at.rows {
+            if let Some(links) = &self.links {
+                let mut scratch = self.scratch.lend();
+                let WriterScratch { scorer, build } = &mut *scratch;
+                let mut scorer =
+                    RowScorer::for_row(&self.codec, self.kernels, &self.rows, self.factors.as_ref(), 0, scorer)?;
+                build::detach(links, &mut scorer, &|id| renumber(id).is_some(), at.rows, build)?;
+            }
+            if let Some(links) = &mut self.links {
+                links.compact(renumber, chunks)?;
+            }
+            self.ids.clear();
+            for id in 0..at.rows {
+                if let Some(new) = renumber(id) {
+                    self.move_row(id, new)?;
+                }
+            }
+            self.rows.truncate(kept);
+            self.keys.truncate(kept);
+            self.spans.truncate(kept);
+            if let Some(factors) = &mut self.factors {
+                factors.0.truncate(kept);
+            }
+        }
+        drop(renumbered);
+        let key_of = |id| self.key(id);
+        for id in 0..kept {
+            if let Some([born, died, ..]) = self.spans.row(id) {
+                born.store(1, Ordering::Relaxed);
+                died.store(0, Ordering::Relaxed);
+            }
+            if kept < at.rows {
+                self.ids.insert(self.key(id), id, key_of);
+            }
+        }
+        self.show(1, kept);
+        self.scratch.clear();
+        self.mend(kept)
+    }
+
+    fn move_row(&mut self, from: u32, to: u32) -> Result<()> {
+        self.rows.copy_row(from, to)?;
+        let key = self.key(from);
+        if let Some([cell, ..]) = self.keys.row(to) {
+            cell.store(key, Ordering::Relaxed);
+        }
+        if let Some(factors) = &self.factors
+            && let Some([cell, ..]) = factors.0.row(to)
+        {
+            cell.store(factors.factor(from).to_bits(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Links in again what no search would reach. Each round leaves fewer; a few rows may remain where vectors coincide.
+    fn mend(&self, rows: u32) -> Result<()> {
+        let Some(links) = &self.links else { return Ok(()) };
+        let mut scratch = self.scratch.lend();
+        for _ in 0..MENDING_ROUNDS {
+            let lost = build::unreachable(links, rows)?;
+            if lost.is_empty() {
+                break;
+            }
+            for id in lost {
+                self.link_one(links, id, rows, &mut scratch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory, by the names of the file's sections.
+    pub fn bytes(&self) -> Vec<(&'static str, u64)> {
+        let mut bytes = vec![
+            ("CODES", self.rows.allocated_bytes()),
+            ("KEYS", self.keys.allocated_bytes()),
+            ("KEY_ORDER", self.ids.allocated_bytes()),
+            ("TOMBSTONES", self.spans.allocated_bytes()),
+        ];
+        bytes.extend(self.factors.as_ref().map(|factors| ("FACTORS", factors.0.allocated_bytes())));
+        bytes.extend(self.links.as_ref().map(|links| ("LINKS", links.allocated_bytes())));
+        bytes
     }
 }

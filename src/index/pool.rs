@@ -100,12 +100,8 @@ impl Threads {
         E: Send,
     {
         use rayon::prelude::*;
-        let run = || {
-            range
-                .into_par_iter()
-                .with_max_len(1)
-                .try_for_each_init(|| pool.lend(), |scratch, i| f(scratch, i))
-        };
+        let run =
+            || range.into_par_iter().with_max_len(1).try_for_each_init(|| pool.lend(), |scratch, i| f(scratch, i));
         // Where no threads can be had, rayon's own pool does the work on this one.
         let own = (self.count > 1)
             .then(|| self.own.get_or_init(|| rayon::ThreadPoolBuilder::new().num_threads(self.count).build().ok()));

@@ -153,10 +153,8 @@ fn search_graph(
     starts.clear();
     starts.extend(descend(graph, scorer, entry, 0, view.rows, walk)?);
     search_level(graph, scorer, 0, starts, ef, view.rows, admits, walk, found)?;
-    let mut hits: Vec<Hit> = found
-        .iter()
-        .map(|near| Hit { key: (view.key)(near.id()), distance: near.distance() })
-        .collect();
+    let mut hits: Vec<Hit> =
+        found.iter().map(|near| Hit { key: (view.key)(near.id()), distance: near.distance() }).collect();
     hits.sort_unstable_by(nearer);
     hits.truncate(k);
     Ok(hits)

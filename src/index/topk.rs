@@ -236,7 +236,8 @@ mod tests {
 
     #[test]
     fn top_k_keeps_the_best_by_distance_then_key() {
-        let all: Vec<(u32, u64)> = numbers().take(500).map(|x| (ordered((x % 7) as f32 - 3.0).unwrap(), x >> 3)).collect();
+        let all: Vec<(u32, u64)> =
+            numbers().take(500).map(|x| (ordered((x % 7) as f32 - 3.0).unwrap(), x >> 3)).collect();
         let mut sorted = all.clone();
         sorted.sort_unstable();
         for k in [0, 1, 10, 499, 500, 501, usize::MAX] {

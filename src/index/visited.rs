@@ -18,9 +18,7 @@ impl Visited {
         if words > self.words.len() {
             // Nothing in the old marks is worth copying.
             self.words = Vec::new();
-            self.words
-                .try_reserve_exact(words)
-                .map_err(|_| Error::OutOfMemory { bytes: words as u64 * 8 })?;
+            self.words.try_reserve_exact(words).map_err(|_| Error::OutOfMemory { bytes: words as u64 * 8 })?;
             self.words.resize(words, 0);
         } else {
             for &word in &self.touched {

@@ -13,6 +13,7 @@
 use super::Graph;
 use super::params::HnswParams;
 use crate::error::Result;
+use crate::segment::LinksView;
 use crate::storage::{ChunkOptions, ChunkedCells};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -212,10 +213,31 @@ impl GrowingLinks {
         self.entry.store(packed, Ordering::Release);
     }
 
+    /// Copies the links of a segment with `rows` rows into this, an empty graph.
+    pub fn load(&self, from: &LinksView<'_>, rows: u32) -> Result<()> {
+        let mut levels = vec![0u8; rows as usize];
+        for level in 1..=from.max_level().min(usize::from(u8::MAX)) {
+            for id in from.nodes(level) {
+                levels[id as usize] = level as u8;
+            }
+        }
+        self.grow(0, &levels)?;
+        let mut list = Vec::new();
+        for (id, &level) in (0..).zip(&levels) {
+            for level in 0..=level {
+                from.list(id, usize::from(level), &mut list);
+                list.retain(|&other| other != id);
+                self.set(id, level, &list);
+            }
+        }
+        self.set_entry(from.entry().map(|id| (id, levels.get(id as usize).copied().unwrap_or(0))));
+        Ok(())
+    }
+
     /// Keeps the rows that `renumbered` gives a new id, in their order. Their lists lead to such rows only.
     pub fn compact(&mut self, renumbered: impl Fn(u32) -> Option<u32>, chunks: &ChunkOptions) -> Result<()> {
         let mut list = Vec::new();
-        let mut renumber = |list: &mut Vec<u32>| {
+        let renumber = |list: &mut Vec<u32>| {
             list.retain_mut(|id| renumbered(*id).map(|new| *id = new).is_some());
         };
         // The upper levels are few: they are written anew. Level 0 moves down in place, a row never behind one not yet read.

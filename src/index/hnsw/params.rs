@@ -1,12 +1,9 @@
 //! The parameters of the graph and how a row's level is drawn.
 
 use crate::error::{Error, Result};
+use crate::segment::{MAX_EF, MAX_M};
 
-/// The most neighbours a row may have on an upper level.
-pub const MAX_M: usize = 256;
-/// The largest `ef` and `ef_construction`.
-pub const MAX_EF: usize = 1 << 20;
-/// The highest level there is.
+/// The highest level a new row is drawn.
 pub const MAX_LEVEL: u8 = 15;
 
 /// How the graph is built. Malkov & Yashunin 2018, "Efficient and robust approximate nearest neighbor search using
