@@ -70,6 +70,18 @@ fn a_failing_save_leaves_the_old_file_and_nothing_else() {
 }
 
 #[test]
+fn truncated_files_are_refused_when_mapped_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.twx");
+    let bytes = Sample::full(1).bytes();
+    for len in [0, 1, 8, 63, 64, 65, 191, 192, 4096, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(&path, &bytes[..len]).unwrap();
+        let opened = Segment::open(Arc::new(MmapStorage::open(&path).unwrap()));
+        assert!(matches!(opened, Err(Error::Truncated { .. })), "{len} bytes: {opened:?}");
+    }
+}
+
+#[test]
 fn a_panic_while_writing_leaves_the_old_file_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.twx");
