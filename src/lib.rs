@@ -1,6 +1,7 @@
 //! Vector search written once: exact and HNSW search over one file format, natively and in WebAssembly.
 
 pub mod codec;
+pub mod dataset;
 pub mod error;
 pub mod index;
 pub mod kernel;
