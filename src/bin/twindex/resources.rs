@@ -1,0 +1,43 @@
+//! CPU time and memory of this process, as far as the operating system tells.
+
+/// Seconds of CPU time this process has used so far, all threads together, in user and kernel mode.
+#[cfg(unix)]
+pub fn cpu_seconds() -> Option<f64> {
+    let usage = usage()?;
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    Some(seconds(usage.ru_utime) + seconds(usage.ru_stime))
+}
+
+/// The most memory this process has had resident so far, in bytes; mapped files count where they are resident.
+#[cfg(unix)]
+pub fn peak_rss_bytes() -> Option<u64> {
+    // What rusage says on Linux begins with the peak of the process that started this one.
+    if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        if let Some(kilobytes) = peak.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()) {
+            return Some(kilobytes * 1024);
+        }
+    }
+    let unit = if cfg!(target_vendor = "apple") { 1 } else { 1024 };
+    u64::try_from(usage()?.ru_maxrss).ok().map(|peak| peak * unit)
+}
+
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "the standard library does not tell the CPU time of the process")]
+fn usage() -> Option<libc::rusage> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is valid for writing one `rusage`, which is all that `getrusage` does with it.
+    let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    // SAFETY: `rusage` is integers throughout, for which zero bytes are a value, and the call only writes more of them.
+    (status == 0).then(|| unsafe { usage.assume_init() })
+}
+
+#[cfg(not(unix))]
+pub fn cpu_seconds() -> Option<f64> {
+    None
+}
+
+#[cfg(not(unix))]
+pub fn peak_rss_bytes() -> Option<u64> {
+    None
+}
