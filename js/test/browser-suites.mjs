@@ -8,7 +8,7 @@ import './suites/fuzz.mjs';
 
 place.name = 'browser';
 place.fixture = async (name) => {
-  const response = await fetch(new URL(`./.fixtures/${name}`, import.meta.url));
+  const response = await fetch(new URL(`./.fixtures/browser/${name}`, import.meta.url));
   if (!response.ok) throw new Error(`fixture ${name}: ${response.status}`);
   return new Uint8Array(await response.arrayBuffer());
 };

@@ -23,7 +23,7 @@ function report({ name, error, milliseconds }) {
   }
 }
 
-prepare();
+prepare('browser');
 // Import maps don't reach workers, so the package's name becomes its path. Cross-origin isolated: SharedArrayBuffer.
 const server = await serve(js, {
   change: (text, path) => (path.startsWith('/test/') ? text.replaceAll("from 'twindex'", "from '/dist/index.js'") : text),

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { equal, place, same, tests } from './harness.mjs';
 import { cases } from './init-cases.mjs';
-import { native, prepare, readFixture } from './prepare.mjs';
+import { native, prepare } from './prepare.mjs';
 import { checkTypes } from './types/check.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
@@ -17,8 +17,8 @@ const only = process.argv[2] ?? '';
 const test = (name, body) => (name.includes(only) ? nodeTest(name, body) : undefined);
 
 place.name = 'node';
-place.fixture = async (name) => readFixture(name);
-prepare();
+const fixtures = prepare('node');
+place.fixture = async (name) => readFileSync(join(fixtures, name));
 
 await import('./suites/api.mjs');
 await import('./suites/values.mjs');

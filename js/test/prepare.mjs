@@ -1,13 +1,12 @@
 // Makes what the parity suite compares with: an index of each metric and kind, built and searched natively.
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { KINDS, METRICS, randomVectors } from './harness.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const root = resolve(here, '../..');
-export const fixtures = join(here, '.fixtures');
 
 const CASE = {
   dimension: 33, // one past two rounds of 16 lanes
@@ -28,10 +27,12 @@ export function native(...args) {
   return execFileSync(binary, args.map(String), { encoding: 'utf8', maxBuffer: 1 << 26 });
 }
 
-export function prepare() {
+/** Makes the fixtures for one runner and gives their folder. */
+export function prepare(runner) {
+  const fixtures = join(here, '.fixtures', runner);
   execFileSync('cargo', ['build', '--example', 'npm_parity'], { cwd: root, stdio: 'inherit' });
   rmSync(fixtures, { recursive: true, force: true });
-  mkdirSync(fixtures);
+  mkdirSync(fixtures, { recursive: true });
   const file = (name) => join(fixtures, name);
   const { dimension, count, m, efConstruction, seed, searches } = CASE;
   writeFileSync(file('case.json'), JSON.stringify(CASE));
@@ -47,6 +48,5 @@ export function prepare() {
       }
     }
   }
+  return fixtures;
 }
-
-export const readFixture = (name) => readFileSync(join(fixtures, name));
