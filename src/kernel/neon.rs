@@ -3,7 +3,7 @@
 
 #![expect(unsafe_code, reason = "intrinsics that read or write through pointers")]
 
-use super::{BLOCK, Kernels, Level};
+use super::{BLOCK, Kernels, Level, check};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -48,9 +48,12 @@ fn reduce(sums: float32x4_t) -> f32 {
 #[inline]
 #[target_feature(enable = "neon")]
 fn accumulate<const L2: bool, const N: usize>(query: &[f32], rows: [&[u8]; N]) -> [float32x4_t; N] {
+    let row_blocks = rows.map(|row| {
+        check(query, row);
+        row.as_chunks::<BLOCK>().0
+    });
     let query: &[u8] = bytemuck::cast_slice(query);
     let (query_blocks, query_tail) = query.as_chunks::<BLOCK>();
-    let row_blocks = rows.map(|row| &row.as_chunks::<BLOCK>().0[..query_blocks.len()]);
     let mut lanes = [[vdupq_n_f32(0.0); VECTORS]; N];
     for (i, block) in query_blocks.iter().enumerate() {
         let q = load_block(block);

@@ -6,7 +6,7 @@
 
 #![expect(unsafe_code, reason = "intrinsics that read or write through pointers")]
 
-use super::{BLOCK, Kernels, Level};
+use super::{BLOCK, Kernels, Level, check};
 use std::arch::wasm32::*;
 
 pub(super) static KERNELS: Kernels = Kernels {
@@ -48,9 +48,12 @@ fn two<const L2: bool>(query: &[f32], rows: [&[u8]; 2]) -> v128 {
 /// The lanes of `N` rows, reduced from 16 to 4.
 #[inline]
 fn accumulate<const L2: bool, const N: usize>(query: &[f32], rows: [&[u8]; N]) -> [v128; N] {
+    let row_blocks = rows.map(|row| {
+        check(query, row);
+        row.as_chunks::<BLOCK>().0
+    });
     let query: &[u8] = bytemuck::cast_slice(query);
     let (query_blocks, query_tail) = query.as_chunks::<BLOCK>();
-    let row_blocks = rows.map(|row| &row.as_chunks::<BLOCK>().0[..query_blocks.len()]);
     let mut lanes = [[f32x4_splat(0.0); VECTORS]; N];
     for (i, block) in query_blocks.iter().enumerate() {
         let (q, _) = block.as_chunks::<VECTOR>();

@@ -3,7 +3,7 @@
 
 #![expect(unsafe_code, reason = "intrinsics that read or write through pointers")]
 
-use super::{BLOCK, F32, Kernels, Level};
+use super::{BLOCK, F32, Kernels, Level, check};
 use std::arch::x86_64::*;
 
 pub(super) static KERNELS: Kernels = Kernels {
@@ -47,11 +47,11 @@ fn four<const L2: bool>(query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn accumulate<const L2: bool, const N: usize>(query: &[f32], rows: [&[u8]; N]) -> [__m128; N] {
-    let (query_blocks, query_tail) = bytemuck::cast_slice(query).as_chunks::<BLOCK>();
     let rows = rows.map(|row| {
-        let (blocks, tail) = row.as_chunks::<BLOCK>();
-        (&blocks[..query_blocks.len()], &tail[..query_tail.len()])
+        check(query, row);
+        row.as_chunks::<BLOCK>()
     });
+    let (query_blocks, query_tail) = bytemuck::cast_slice(query).as_chunks::<BLOCK>();
     let mut lanes = [[_mm256_setzero_ps(); 2]; N];
     for (i, block) in query_blocks.iter().enumerate() {
         let q = load(block);
