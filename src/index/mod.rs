@@ -60,14 +60,12 @@ use std::sync::Arc;
 /// assert_eq!(same.search(&[0.2, 0.4, 0.6], &SearchParams::new(1))?, hits);
 /// # Ok::<(), twindex::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Index<S: Storage + ?Sized = dyn Storage + Send + Sync> {
     config: Config,
     state: State<S>,
     scratch: Pool<Scratch>,
 }
 
-#[derive(Debug)]
 enum State<S: ?Sized> {
     Growing(Box<Growing>),
     Frozen(Box<Frozen<S>>),
@@ -302,6 +300,19 @@ pub struct Hit {
     pub key: u64,
     /// Its distance from the query, as [`Metric`] defines it.
     pub distance: f32,
+}
+
+/// What the index is, not what it holds. No bound on `S`: `dyn Storage` has no `Debug` of its own.
+impl<S: Storage + ?Sized> std::fmt::Debug for Index<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index")
+            .field("kind", &self.kind())
+            .field("dimension", &self.dimension())
+            .field("metric", &self.metric())
+            .field("len", &self.len())
+            .field("read_only", &self.is_read_only())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Index {

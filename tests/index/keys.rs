@@ -6,8 +6,7 @@ use crate::common::{builder, kinds_and_metrics, top};
 use std::collections::BTreeMap;
 use twindex::{Error, Filter, Index, IndexKind, Metric, OpenOptions, Residency};
 
-const BORDERS: [u64; 9] =
-    [0, 1, (1 << 32) - 1, 1 << 32, (1 << 53) - 1, 1 << 53, (1 << 63) - 1, 1 << 63, u64::MAX];
+const BORDERS: [u64; 9] = [0, 1, (1 << 32) - 1, 1 << 32, (1 << 53) - 1, 1 << 53, (1 << 63) - 1, 1 << 63, u64::MAX];
 
 // B59
 #[test]
@@ -16,13 +15,10 @@ fn every_u64_is_a_key() {
         let index = builder(kind, metric, 3).build().unwrap();
         let rows = Random::new(59).normals(BORDERS.len() * 3);
         index.add_batch(&BORDERS, &rows).unwrap();
-        let opened = |residency| {
-            OpenOptions::new().residency(residency).from_bytes(index.to_bytes().unwrap()).unwrap()
-        };
+        let opened = |residency| OpenOptions::new().residency(residency).from_bytes(index.to_bytes().unwrap()).unwrap();
         for index in [&index, &opened(Residency::Mapped), &opened(Residency::Owned)] {
             assert_eq!(index.keys(), BORDERS);
-            let mut found: Vec<u64> =
-                index.search(&[1.0; 3], &top(100)).unwrap().iter().map(|hit| hit.key).collect();
+            let mut found: Vec<u64> = index.search(&[1.0; 3], &top(100)).unwrap().iter().map(|hit| hit.key).collect();
             found.sort_unstable();
             assert_eq!(found, BORDERS);
             for (&key, row) in BORDERS.iter().zip(rows.chunks(3)) {
@@ -173,7 +169,8 @@ fn an_index_that_lost_everything_is_as_good_as_new() {
             }
             assert!(index.is_empty() && index.keys().is_empty());
             assert!(index.search(&rows[..8], &top(10)).unwrap().is_empty());
-            let reopened = OpenOptions::new().residency(Residency::Owned).from_bytes(index.to_bytes().unwrap()).unwrap();
+            let reopened =
+                OpenOptions::new().residency(Residency::Owned).from_bytes(index.to_bytes().unwrap()).unwrap();
             assert!(reopened.is_empty() && reopened.search(&rows[..8], &top(1)).unwrap().is_empty());
             if cycle % 2 == 1 {
                 index.compact().unwrap();
@@ -209,7 +206,8 @@ fn rows_added_behind_nothing_but_tombstones_are_found() {
 fn tombstones_around_the_query_do_not_hide_the_living() {
     let mut random = Random::new(31);
     let index = builder(IndexKind::Hnsw, Metric::L2, 16).build().unwrap();
-    let rows: Vec<f32> = (0..3000 * 16).map(|i| random.normal() * 0.1 + if i < 1500 * 16 { 0.0 } else { 10.0 }).collect();
+    let rows: Vec<f32> =
+        (0..3000 * 16).map(|i| random.normal() * 0.1 + if i < 1500 * 16 { 0.0 } else { 10.0 }).collect();
     index.add_batch(&(0..3000).collect::<Vec<_>>(), &rows).unwrap();
     for key in 0..1500 {
         index.remove(key).unwrap();
@@ -263,8 +261,11 @@ fn the_entry_point_may_go() {
                 assert_eq!(index.stats().unwrap().unreachable, 0);
             }
             if round % 7 == 6 {
-                index =
-                    OpenOptions::new().threads(1).residency(Residency::Owned).from_bytes(index.to_bytes().unwrap()).unwrap();
+                index = OpenOptions::new()
+                    .threads(1)
+                    .residency(Residency::Owned)
+                    .from_bytes(index.to_bytes().unwrap())
+                    .unwrap();
             }
             for _ in 0..20 {
                 let (&key, vector) = live.iter().nth(random.below(live.len())).unwrap();
@@ -298,7 +299,11 @@ fn keys_come_back_with_their_new_vectors_only() {
         }
         assert_eq!(index.len(), 1000);
         if round % 3 == 2 {
-            index = OpenOptions::new().threads(1).residency(Residency::Owned).from_bytes(index.to_bytes().unwrap()).unwrap();
+            index = OpenOptions::new()
+                .threads(1)
+                .residency(Residency::Owned)
+                .from_bytes(index.to_bytes().unwrap())
+                .unwrap();
         }
     }
     for (key, vector) in (0..).zip(&vectors) {

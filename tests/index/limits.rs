@@ -6,7 +6,8 @@ use crate::common::{builder, kinds_and_metrics, normal_index, top};
 use std::sync::LazyLock;
 use twindex::{Filter, Index, IndexKind, Metric};
 
-static MIDDLING: LazyLock<(Index, Vec<f32>)> = LazyLock::new(|| normal_index(IndexKind::Hnsw, Metric::L2, 5000, 32, 26));
+static MIDDLING: LazyLock<(Index, Vec<f32>)> =
+    LazyLock::new(|| normal_index(IndexKind::Hnsw, Metric::L2, 5000, 32, 26));
 
 // B22
 #[test]
