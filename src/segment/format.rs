@@ -7,6 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::metric::{MAX_DIMENSION, Metric};
+use crate::storage::MAX_ROWS;
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,9 +16,6 @@ pub const MAGIC: [u8; 8] = [0x89, b'T', b'W', b'X', 0x0D, 0x0A, 0x1A, 0x0A];
 
 /// The format version this build writes, and the newest it reads.
 pub const VERSION: u32 = 1;
-
-/// The most rows a segment may have: `u32::MAX` itself never is an id, so it can stand for "none".
-pub const MAX_ROWS: u32 = u32::MAX - 1;
 
 /// The largest `m`: links a node may have on the upper levels (twice as many on level 0).
 pub const MAX_M: usize = 256;

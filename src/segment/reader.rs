@@ -403,7 +403,7 @@ impl<'a> LinksView<'a> {
         let list = if level == 0 { self.base_list(id) } else { self.upper_list(id, level) };
         let Some(list) = list else { return };
         out.extend(list.iter().map(|b| u32::from_le_bytes(*b)));
-        if out.iter().any(|&to| to >= self.rows) {
+        if out.iter().fold(false, |beyond, &to| beyond | (to >= self.rows)) {
             out.retain(|&to| to < self.rows);
         }
     }

@@ -158,8 +158,8 @@ fn verify_graph(links: &LinksView<'_>, rows: u32, m: u32) -> Result<()> {
     if next != links.last || next != links.links.len() as u64 {
         return Err(corrupt(SectionKind::LinkOffsets, "the lists do not end where LINKS does"));
     }
-    let padding = (rows..rows.next_multiple_of(GROUP as u32)).map(|id| links.base_bounds(id));
-    if padding.into_iter().any(|bounds| bounds != Some((next, next))) {
+    let spare = rows.checked_sub(1).map(|last| rows..=last | (GROUP as u32 - 1));
+    if spare.into_iter().flatten().any(|id| links.base_bounds(id) != Some((next, next))) {
         return Err(corrupt(SectionKind::LinkOffsets, "the last group is not filled up with the end"));
     }
     (1..=links.max_level()).try_for_each(|level| verify_level(links, level, rows, m as usize))?;

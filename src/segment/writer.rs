@@ -192,7 +192,7 @@ impl<W: io::Write> SegmentWriter<W> {
         self.section(SectionKind::LinkOffsets, |out| {
             let (mut total, mut base) = (0_u64, 0_u64);
             for id in 0..rows {
-                if id as usize % GROUP == 0 {
+                if (id as usize).is_multiple_of(GROUP) {
                     base = total;
                     out.put(&base.to_le_bytes())?;
                 }
@@ -204,7 +204,7 @@ impl<W: io::Write> SegmentWriter<W> {
                 total += degree;
             }
             expect("links on level 0", links, total)?;
-            if rows as usize % GROUP != 0 {
+            if !(rows as usize).is_multiple_of(GROUP) {
                 let end =
                     u16::try_from(total - base).map_err(|_| invalid("links", "at most 2·m a row", total - base))?;
                 (rows as usize % GROUP..GROUP).try_for_each(|_| out.put(&end.to_le_bytes()))?;
