@@ -24,7 +24,7 @@ fn cosine_stays_within_its_bounds_for_parallel_vectors() {
         let scale = (0.001 + random.uniform() * 1000.0) as f32;
         vectors.extend(prototypes[i % 20 * 384..][..384].iter().map(|x| x * scale));
     }
-    let index = builder(IndexKind::Hnsw, Metric::Cosine, 384).build().unwrap();
+    let index = Index::builder(384, Metric::Cosine).build().unwrap();
     index.add_batch(&(0..2000).collect::<Vec<_>>(), &vectors).unwrap();
     for row in vectors.chunks(384).step_by(13) {
         for params in [top(10), top(2000)] {

@@ -356,7 +356,7 @@ fn one_key_updated_without_end_stays_one_row_to_see() {
 fn copies_by_the_hundred_are_all_found() {
     for (copies, share) in [(2, 1.0), (20, 1.0), (50, 1.0), (200, 0.98)] {
         let vectors = Random::new(95).normals(5 * 16);
-        let index = builder(IndexKind::Hnsw, Metric::L2, 16).m(16).ef_construction(100).build().unwrap();
+        let index = Index::builder(16, Metric::L2).build().unwrap();
         for key in 0..5 * copies {
             index.add(key as u64, &vectors[key / copies * 16..][..16]).unwrap();
         }
