@@ -7,7 +7,8 @@ pub fn distance(metric: Metric, a: &[f32], b: &[f32]) -> f64 {
     let sum = |f: fn(f64, f64) -> f64| a.iter().zip(b).map(|(&a, &b)| f(a.into(), b.into())).sum::<f64>();
     match metric {
         Metric::L2 => sum(|a, b| (a - b) * (a - b)),
-        Metric::InnerProduct => -sum(|a, b| a * b),
+        // Not −x: zero shall be +0.
+        Metric::InnerProduct => 0.0 - sum(|a, b| a * b),
         Metric::Cosine => {
             let norm = |v: &[f32]| v.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
             (1.0 - sum(|a, b| a * b) / norm(a) / norm(b)).clamp(0.0, 2.0)

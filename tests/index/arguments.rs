@@ -254,7 +254,10 @@ fn huge_and_tiny_values_are_ordered_rightly_or_refused() {
             for (hit, (expected, _)) in hits.iter().zip(nearest(metric, &query, rows, 100)) {
                 let off = (f64::from(hit.distance) - expected).abs();
                 let cosine = if metric == Metric::Cosine { 1e-5 } else { 0.0 };
-                assert!(off <= 1e-5 * expected.abs() + cosine + 1e-30, "{metric} {query:?}: {hit:?}, {expected} expected");
+                assert!(
+                    off <= 1e-5 * expected.abs() + cosine + 1e-30,
+                    "{metric} {query:?}: {hit:?}, {expected} expected"
+                );
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Keys: all of them valid, each of them at most once, and always with the vector they came with.
 
-use crate::common::oracle::{assert_well_formed, distance, nearest};
+use crate::common::oracle::{assert_well_formed, distance, nearest, recall};
 use crate::common::random::Random;
 use crate::common::{builder, kinds_and_metrics, top};
 use std::collections::BTreeMap;
@@ -201,27 +201,35 @@ fn rows_added_behind_nothing_but_tombstones_are_found() {
     }
 }
 
-// B31
+// B31. From so far away few candidates find the nearest of a cluster; with the dead in the graph it is no worse.
 #[test]
 fn tombstones_around_the_query_do_not_hide_the_living() {
     let mut random = Random::new(31);
-    let index = builder(IndexKind::Hnsw, Metric::L2, 16).build().unwrap();
     let rows: Vec<f32> =
         (0..3000 * 16).map(|i| random.normal() * 0.1 + if i < 1500 * 16 { 0.0 } else { 10.0 }).collect();
+    let living: Vec<(u64, &[f32])> = (0..).zip(rows.chunks(16)).skip(1500).collect();
+    let index = builder(IndexKind::Hnsw, Metric::L2, 16).build().unwrap();
     index.add_batch(&(0..3000).collect::<Vec<_>>(), &rows).unwrap();
     for key in 0..1500 {
         index.remove(key).unwrap();
     }
-    let living: Vec<(u64, &[f32])> = (0..).zip(rows.chunks(16)).skip(1500).collect();
-    let mut found = 0.0;
-    for query in rows.chunks(16).take(1500).step_by(15) {
-        let hits = index.search(query, &top(10).ef(10)).unwrap();
-        assert_eq!(hits.len(), 10);
-        assert_well_formed(&hits);
-        assert!(hits.iter().all(|hit| hit.key >= 1500));
-        found += crate::common::oracle::recall(&hits, &nearest(Metric::L2, query, living.iter().copied(), 10));
+    let unspoilt = builder(IndexKind::Hnsw, Metric::L2, 16).build().unwrap();
+    unspoilt.add_batch(&(1500..3000).collect::<Vec<_>>(), &rows[1500 * 16..]).unwrap();
+    let found = |index: &Index, ef: usize| {
+        let of = |query: &[f32]| {
+            let hits = index.search(query, &top(10).ef(ef)).unwrap();
+            assert_eq!(hits.len(), 10);
+            assert_well_formed(&hits);
+            assert!(hits.iter().all(|hit| hit.key >= 1500));
+            recall(&hits, &nearest(Metric::L2, query, living.iter().copied(), 10))
+        };
+        rows.chunks(16).take(1500).step_by(15).map(of).sum::<f64>() / 100.0
+    };
+    for ef in [10, 32, 100] {
+        let (with, without) = (found(&index, ef), found(&unspoilt, ef));
+        assert!(with >= without - 0.05, "ef {ef}: recall {with} with tombstones, {without} without");
     }
-    assert!(found / 100.0 >= 0.9, "recall {}", found / 100.0);
+    assert!(found(&index, 100) >= 0.9, "recall {}", found(&index, 100));
     for key in 1503..3000 {
         index.remove(key).unwrap();
     }
@@ -351,27 +359,25 @@ fn one_key_updated_without_end_stays_one_row_to_see() {
     }
 }
 
-// B95
+// B95. Groups of copies larger than `ef_construction` may become islands: then the count still is right.
 #[test]
 fn copies_by_the_hundred_are_all_found() {
-    for (copies, share) in [(2, 1.0), (20, 1.0), (50, 1.0), (200, 0.98)] {
+    for (copies, all_right) in [(2, true), (20, true), (50, true), (100, true), (300, false)] {
         let vectors = Random::new(95).normals(5 * 16);
         let index = Index::builder(16, Metric::L2).build().unwrap();
         for key in 0..5 * copies {
             index.add(key as u64, &vectors[key / copies * 16..][..16]).unwrap();
         }
-        let (mut right, mut rounds) = (0, 0);
         for (group, vector) in vectors.chunks(16).enumerate() {
             let k = copies.min(10);
             let hits = index.search(vector, &top(k).ef(50)).unwrap();
             assert_well_formed(&hits);
+            assert_eq!(hits.len(), k);
             assert!(hits.iter().all(|hit| (hit.distance == 0.0) == (hit.key as usize / copies == group)));
-            right += usize::from(hits.iter().all(|hit| hit.distance == 0.0));
-            rounds += 1;
+            assert!(!all_right || hits.iter().all(|hit| hit.distance == 0.0), "{copies} copies: {hits:?}");
             let all = index.search(vector, &top(copies).exact(true)).unwrap();
             let keys: Vec<usize> = all.iter().map(|hit| hit.key as usize).collect();
             assert_eq!(keys, (group * copies..(group + 1) * copies).collect::<Vec<_>>());
         }
-        assert!(right as f64 >= share * f64::from(rounds), "{copies} copies: {right} of {rounds}");
     }
 }
