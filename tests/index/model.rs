@@ -238,7 +238,7 @@ fn every_history_ends_as_the_model_says() {
     let metric = prop::sample::select(Metric::ALL.to_vec());
     let dimension = prop::sample::select(vec![1usize, 3, 17]);
     let strategy = (kind, metric, dimension, 2..6usize, steps());
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let outcome = runner.run(&strategy, |(kind, metric, dimension, m, steps)| {

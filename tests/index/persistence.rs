@@ -72,7 +72,7 @@ fn use_damaged(bytes: &[u8], what: &str) -> (Result<()>, Result<()>) {
         }
         let keys = index.keys();
         let _ = keys.iter().take(20).map(|&key| index.get(key).is_ok()).count();
-        let _ = (index.stats().map(drop), index.contains(3), index.len());
+        let _ = (index.stats().is_ok(), index.contains(3), index.len());
         if residency == Residency::Mapped {
             verdict = index.verify();
         }
@@ -342,7 +342,8 @@ fn random_damage_never_panics_and_does_not_go_unnoticed() {
             assert!(verdict.is_err(), "{what}");
             let body = patient.section(META).start..patient.section(CODES).end;
             if body.contains(&at) {
-                use_damaged(&damaged.reseal(), &what);
+                // Whatever it is now: harmless.
+                let _ = use_damaged(&damaged.reseal(), &what);
             }
         }
     }
