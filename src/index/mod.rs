@@ -546,7 +546,7 @@ impl<S: Storage + ?Sized> Index<S> {
                     live: at.live,
                     visible: if at.sees_all() { None } else { Some(&visible) },
                     key: &|id| growing.key(id),
-                    find: &|key| growing.find(key).filter(|&id| visible(id)),
+                    find: &|key| growing.find(key),
                     graph: growing.links().map(|links| links as &dyn Graph),
                 };
                 let rows = growing.rows();
