@@ -330,9 +330,9 @@ fn an_updated_row_moves_house() {
     for (key, row) in (0..).zip(&rows) {
         index.add(key, row).unwrap();
     }
-    for key in 0..300 {
-        rows[key] = cluster(&mut random, 40.0);
-        index.update(key as u64, &rows[key]).unwrap();
+    for (key, row) in (0..300).zip(&mut rows) {
+        *row = cluster(&mut random, 40.0);
+        index.update(key, row).unwrap();
     }
     assert!(index.len() == 3000 && index.stats().unwrap().tombstones == 300);
     let found = (0..300).filter(|&key| index.search(&rows[key], &top(1)).unwrap()[0].key == key as u64).count();

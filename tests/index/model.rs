@@ -1,6 +1,6 @@
 //! Random histories, each step compared with a map from keys to vectors.
 //!
-//! The vectors are small integers, so under L2 and inner product every distance is exact, and with it the order of hits.
+//! The vectors are small integers, so under L2 and inner product every distance is exact, and so is the order of hits.
 //! `PROPTEST_CASES` asks for more cases.
 
 use crate::common::oracle::{assert_well_formed, distance, nearest};

@@ -154,7 +154,8 @@ fn a_batch_needs_little_beside_its_rows() {
     let _turn = turn();
     let (rows, dimension) = (20_000, 32);
     let vectors = Random::new(2).normals(rows * dimension);
-    let keys: Vec<u64> = (0..rows as u64).collect();
+    let mut keys: Vec<u64> = (0..rows as u64).collect();
+    Random::new(3).shuffle(&mut keys);
     let chunks = ChunkOptions { chunk_bytes: 64 << 10, ..ChunkOptions::default() };
     let index = builder(IndexKind::Flat, Metric::L2, dimension).chunks(chunks).build().unwrap();
     let ((), grown) = measure(|| index.add_batch(&keys, &vectors).unwrap());
