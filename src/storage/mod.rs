@@ -3,7 +3,7 @@
 //! | implementation | bytes | resident |
 //! |---|---|---|
 //! | `[u8]`, `Vec<u8>`, `&S`, `Box<S>`, `Arc<S>` | in this process | yes |
-//! | [`MmapStorage`] | a memory-mapped file | yes |
+//! | `MmapStorage` | a memory-mapped file | yes |
 //! | [`CopyingStorage`] | hidden behind copies, as a JavaScript handle is; for tests | no |
 //! | `JsStorage` (in `wasm`) | an ArrayBuffer, file descriptor or callback in JavaScript | no |
 //! | [`ChunkedRows`] | rows that grow, in chunks that never move | yes |
