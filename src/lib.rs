@@ -1,8 +1,123 @@
-//! Vector search written once: exact and HNSW search over one file format, natively and in WebAssembly.
+//! Vector search written once: exact and HNSW search over one file format, natively and in WebAssembly, with the same
+//! answers to the last bit.
+//!
+//! ```
+//! use twindex::{Index, Metric, SearchParams};
+//!
+//! let index = Index::builder(4, Metric::Cosine).build()?;
+//! index.add(1, &[0.9, 0.1, 0.0, 0.0])?;
+//! index.add(2, &[0.0, 0.8, 0.2, 0.0])?;
+//! index.add(3, &[0.0, 0.0, 0.1, 0.9])?;
+//!
+//! for hit in index.search(&[0.0, 1.0, 0.0, 0.0], &SearchParams::new(2))? {
+//!     println!("{} at {}", hit.key, hit.distance);
+//! }
+//! # let file = tempfile::tempdir()?;
+//! # let path = file.path().join("animals.twx");
+//! index.save(&path)?; //              one file; JavaScript opens it too
+//! let index = Index::open(&path)?; // memory-mapped, read-only, in constant time
+//! assert_eq!(index.len(), 3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What an index is
+//!
+//! A **segment**: rows of fixed stride, a key for each, tombstones, and (HNSW) links between rows. Everything is a section
+//! of one file. Two ways to search it are not two containers: an exact scan is always possible, walking the graph is
+//! possible where there are links, and no vector is held twice because of that. Growing and frozen are two states of it: a
+//! growing index holds rows and links in chunks that never move, a frozen one reads the sections where they lie. A search
+//! does not know which.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | distance | smaller is closer, for every [`Metric`] |
+//! | key, id | the user's `u64`; the internal, dense `u32` |
+//! | level 0, upper levels | all rows; the few through which a search descends |
+//! | `m`, `ef_construction`, `ef` | links a row; candidates while building; candidates while searching |
+//! | tombstone | a row removed or replaced, still in place until [`Index::compact`] |
+//! | resident | bytes that can be borrowed, as opposed to copied out of a storage |
+//!
+//! # The map
+//!
+//! ```text
+//! error, metric ← kernel ← codec ┐
+//!                                ├ scorer ┐
+//! error ← storage ───────────────┘        ├ index ← lib ← wasm, the command line
+//! error ← storage ← segment ──────────────┘
+//! error ← dataset
+//! ```
+//!
+//! Each module knows only what stands to its left.
+//!
+//! | module | job | knows nothing of |
+//! |---|---|---|
+//! | [`kernel`] | SIMD distances, the same bits at every level | storage |
+//! | [`codec`] | a vector as the bytes of a row, a query against such a row | where rows live |
+//! | [`storage`] | where bytes live: memory, a map, JavaScript; rows that grow | vectors |
+//! | [`segment`] | the file, byte by byte; opening, checking, writing it | search |
+//! | [`scorer`] | ids in, distances out | the graph |
+//! | [`index`] | the public face; graph, scan, changes, persistence | bytes of vectors |
+//! | [`dataset`] | readers of vector files | the index |
+//! | `wasm` | the only place that names JavaScript | |
+//!
+//! # The seams
+//!
+//! - [`storage::Storage`]: immutable bytes; a length, `read_into`, and a slice where they are resident. Without `Send`, for
+//!   a JavaScript handle has none; the native [`Index`] asks for it.
+//! - [`storage::Rows`]: fixed-stride rows by id; borrowed if resident (hot), fetched sorted and coalesced if not (cold).
+//! - [`codec::Codec`]: static, below the scorer.
+//! - [`scorer::Scorer`]: one virtual call for a list of ids. The graph code exists once, whatever the encoding.
+//! - [`index::hnsw::Graph`]: entry point and neighbour lists; growing and frozen graphs look alike.
+//!
+//! # The same bits everywhere
+//!
+//! Float kernels sum in one order (16 lanes, multiply and add kept apart, one reduction tree) at every level; rows' levels
+//! are drawn by comparing integers; ties are broken by id and key. So the same input, seed and one thread give the same
+//! file, and the same file and query give the same keys and distance bits, on x86, on ARM and in a browser.
+//!
+//! # Reading while writing
+//!
+//! Searches take no lock. A row carries the version in which it was born and the one in which it died; a search takes the
+//! version when it starts and sees the rows alive in it, so an update is seen whole or not at all, and a batch likewise. Link
+//! lists are atomics, published after the rows they lead to. Saving holds up writers, never readers.
+//!
+//! # Where unsafe lives
+//!
+//! In `kernel` (loads, and calls into functions compiled for a level), in `storage::chunked` (rows written beyond the
+//! published count while others are read) and in `storage::mmap` (the map). It is denied everywhere else, and every block
+//! carries its proof.
+//!
+//! # Features
+//!
+//! | feature | default | what for |
+//! |---|---|---|
+//! | `mmap` | yes | files by path, memory maps, huge pages |
+//! | `parallel` | yes | `add_batch` and `search_batch` on all cores |
+//! | `cli` | no | the command line `twindex` |
+//!
+//! Without them the crate needs no clock, threads, files or randomness.
 
+pub mod codec;
+pub mod dataset;
 pub mod error;
+pub mod index;
+pub mod kernel;
 pub mod metric;
+pub mod scorer;
+pub mod segment;
 pub mod storage;
+#[cfg(target_arch = "wasm32")]
+pub mod wasm;
 
 pub use error::{Error, Result};
+pub use index::{
+    Filter, Hit, Index, IndexBuilder, MAX_ROWS, OpenOptions, Residency, SearchParams, SectionBytes, Stats,
+};
+pub use kernel::{Kernels, Level};
 pub use metric::{MAX_DIMENSION, Metric};
+pub use segment::{IndexKind, MAX_EF, MAX_M};
+
+/// The README's examples run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

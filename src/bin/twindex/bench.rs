@@ -1,0 +1,255 @@
+//! `twindex bench`: recall and speed.
+
+use crate::args;
+use crate::data::{self, Table};
+use crate::failure::Failure;
+use crate::measure::{self, Extent, Sample, Setting};
+use crate::output;
+use crate::resources;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use twindex::{Index, IndexKind, Residency, SearchParams};
+
+const DEFAULT_EF: [usize; 4] = [16, 32, 64, 128];
+/// Queries scanned exactly between two steps of the progress bar.
+const SCANNED_AT_ONCE: usize = 32;
+
+#[derive(Serialize)]
+struct Report {
+    open_ms: f64,
+    peak_rss_bytes: Option<u64>,
+    index_bytes: u64,
+    results: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    k: usize,
+    /// Candidates kept; `null` for the exact scan.
+    ef: Option<usize>,
+    exact: bool,
+    threads: usize,
+    recall: f64,
+    qps: f64,
+    cpu_qps: Option<f64>,
+    p50_us: f64,
+    p99_us: f64,
+}
+
+pub fn run(args: &args::Bench) -> Result<(), Failure> {
+    for path in [&args.json, &args.csv].into_iter().flatten().filter(|path| !output::is_stdout(path)) {
+        output::check_folder(path)?;
+    }
+    let residency = if args.resident { Residency::Resident } else { Residency::Mapped };
+    let start = Instant::now();
+    let index = data::open(&args.index, residency)?;
+    let open_ms = start.elapsed().as_secs_f64() * 1e3;
+    let index_bytes = std::fs::metadata(&args.index).map_err(|e| Failure::of(args.index.display(), e))?.len();
+    if index.is_empty() {
+        return Err(Failure::of(args.index.display(), "there are no rows to search"));
+    }
+
+    let queries = data::vectors(&args.queries, index.dimension())?;
+    if queries.is_empty() {
+        return Err(Failure::of(args.queries.display(), "there are no queries"));
+    }
+    let k = args.k.min(index.len());
+    let truth = match &args.truth {
+        Some(path) => read_truth(&index, path, args.keys.as_deref(), queries.len() / index.dimension(), k)?,
+        None => scan(&index, &queries, k)?,
+    };
+
+    let settings = settings(args, &index, k);
+    let results = measure_all(args, &index, &queries, &truth, &settings)?;
+    let report = Report { open_ms, peak_rss_bytes: resources::peak_rss_bytes(), index_bytes, results };
+
+    if let Some(path) = &args.json {
+        output::write_to(path, &output::json(&report)?)?;
+    }
+    if let Some(path) = &args.csv {
+        output::write_to(path, &csv(&report.results))?;
+    }
+    if [&args.json, &args.csv].into_iter().flatten().any(|path| output::is_stdout(path)) {
+        return Ok(());
+    }
+    output::write_to(Path::new("-"), &summary(args, &index, &report, queries.len() / index.dimension()))
+}
+
+/// What is measured: no `ef` below `k`, which would be raised to it anyway, and none twice.
+fn settings(args: &args::Bench, index: &Index, k: usize) -> Vec<Setting> {
+    let efs: &[usize] = match (&args.ef[..], index.kind()) {
+        (_, IndexKind::Flat) => &[],
+        ([], _) if args.exact => &[],
+        ([], _) => &DEFAULT_EF,
+        (given, _) => given,
+    };
+    let mut settings: Vec<Setting> = Vec::new();
+    for ef in efs.iter().map(|&ef| ef.max(k)) {
+        let setting = Setting { k, ef: Some(ef) };
+        if !settings.contains(&setting) {
+            settings.push(setting);
+        }
+    }
+    if args.exact || settings.is_empty() {
+        settings.push(Setting { k, ef: None });
+    }
+    settings
+}
+
+/// The keys of the `k` nearest rows of each query, by an exact scan.
+fn scan(index: &Index, queries: &[f32], k: usize) -> Result<Vec<u64>, Failure> {
+    let bar = output::progress("exact scan", Some((queries.len() / index.dimension()) as u64));
+    let mut truth = Vec::new();
+    for batch in queries.chunks(SCANNED_AT_ONCE * index.dimension()) {
+        for hits in index.search_batch(batch, &SearchParams::new(k).exact(true))? {
+            truth.extend(hits.iter().map(|hit| hit.key));
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(truth)
+}
+
+/// The keys of the `k` nearest rows of each query, from a file of row numbers.
+fn read_truth(index: &Index, path: &Path, keys: Option<&Path>, queries: usize, k: usize) -> Result<Vec<u64>, Failure> {
+    let table = Table::read(path)?;
+    if table.values.len() / table.columns != queries {
+        let reason = format!("{} rows for {queries} queries", table.values.len() / table.columns);
+        return Err(Failure::of(path.display(), reason));
+    }
+    if table.columns < k {
+        return Err(Failure::of(path.display(), format!("{} columns, k is {k}", table.columns)));
+    }
+    let keys = keys.map(Table::read).transpose()?;
+    let mut truth = Vec::with_capacity(queries * k);
+    for (query, row) in table.values.chunks_exact(table.columns).enumerate() {
+        for &number in &row[..k] {
+            let key = match &keys {
+                None => Some(number),
+                Some(keys) => usize::try_from(number).ok().and_then(|at| keys.values.get(at).copied()),
+            };
+            match key.filter(|&key| index.contains(key)) {
+                Some(key) => truth.push(key),
+                None => {
+                    let reason = format!("row {query} names row {number}, which the index does not hold; see --keys");
+                    return Err(Failure::of(path.display(), reason));
+                }
+            }
+        }
+    }
+    Ok(truth)
+}
+
+fn measure_all(
+    args: &args::Bench,
+    index: &Index,
+    queries: &[f32],
+    truth: &[u64],
+    settings: &[Setting],
+) -> Result<Vec<Row>, Failure> {
+    let bar = output::progress("measuring", Some((settings.len() * (args.rounds + 1)) as u64));
+    let extent = match args.seconds {
+        Some(seconds) => Extent::For(Duration::from_secs_f64(seconds / args.rounds as f64)),
+        None => Extent::Once,
+    };
+    // Finding the recall is the warming-up, too.
+    let mut recalls = Vec::new();
+    for &setting in settings {
+        recalls.push(measure::recall(index, queries, truth, setting)?);
+        bar.inc(1);
+    }
+    let mut samples = vec![Vec::new(); settings.len()];
+    for _ in 0..args.rounds {
+        for (&setting, samples) in settings.iter().zip(&mut samples) {
+            samples.push(measure::round(index, queries, setting, args.threads, extent)?);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let rows = settings.iter().zip(recalls).zip(samples).map(|((setting, recall), samples)| {
+        let Sample { qps, cpu_qps, p50_us, p99_us } = Sample::median(&samples);
+        let (k, ef, exact, threads) = (setting.k, setting.ef, setting.ef.is_none(), args.threads);
+        Row { k, ef, exact, threads, recall, qps, cpu_qps, p50_us, p99_us }
+    });
+    Ok(rows.collect())
+}
+
+fn csv(rows: &[Row]) -> String {
+    let mut text = String::from("k,ef,exact,threads,recall,qps,cpu_qps,p50_us,p99_us\n");
+    for row in rows {
+        let optional = |value: Option<String>| value.unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "{},{},{},{},{:.6},{:.1},{},{:.3},{:.3}",
+            row.k,
+            optional(row.ef.map(|ef| ef.to_string())),
+            row.exact,
+            row.threads,
+            row.recall,
+            row.qps,
+            optional(row.cpu_qps.map(|qps| format!("{qps:.1}"))),
+            row.p50_us,
+            row.p99_us,
+        );
+    }
+    text
+}
+
+fn summary(args: &args::Bench, index: &Index, report: &Report, queries: usize) -> String {
+    let mut text = format!(
+        "{}: {} × {}, {}, {}, {}, {}\n{} in {:.2} ms, {}",
+        args.index.display(),
+        output::count(index.len() as u64),
+        index.dimension(),
+        index.metric(),
+        index.kind(),
+        output::bytes(report.index_bytes),
+        index.level(),
+        if args.resident { "read" } else { "mapped" },
+        report.open_ms,
+        output::plural(queries as u64, "query", "queries"),
+    );
+    let _ = write!(text, ", {}", output::plural(args.threads as u64, "thread", "threads"));
+    let _ = writeln!(text, ", median of {}", output::plural(args.rounds as u64, "round", "rounds"));
+    let samples: Vec<_> = report
+        .results
+        .iter()
+        .map(|row| {
+            let Row { recall, qps, cpu_qps, p50_us, p99_us, .. } = *row;
+            (Setting { k: row.k, ef: row.ef }, recall, Sample { qps, cpu_qps, p50_us, p99_us })
+        })
+        .collect();
+    text.push('\n');
+    text.push_str(&table(&samples));
+    if let Some(peak) = report.peak_rss_bytes {
+        let _ = writeln!(text, "\npeak memory {}", output::bytes(peak));
+    }
+    text
+}
+
+/// Measurements for people to read, a line each.
+pub fn table(rows: &[(Setting, f64, Sample)]) -> String {
+    let k = rows.first().map_or(0, |(setting, ..)| setting.k);
+    let mut text = format!(
+        "{:>8} {:>11} {:>12} {:>15} {:>10} {:>10}\n",
+        "ef",
+        format!("recall@{k}"),
+        "queries/s",
+        "per CPU second",
+        "p50 µs",
+        "p99 µs"
+    );
+    for (setting, recall, sample) in rows {
+        let ef = setting.ef.map_or("exact".into(), |ef| output::count(ef as u64));
+        let cpu_qps = sample.cpu_qps.map_or("-".into(), |qps| output::count(qps as u64));
+        let qps = output::count(sample.qps as u64);
+        let _ = writeln!(
+            text,
+            "{ef:>8} {recall:>11.4} {qps:>12} {cpu_qps:>15} {:>10.1} {:>10.1}",
+            sample.p50_us, sample.p99_us
+        );
+    }
+    text
+}

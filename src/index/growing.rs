@@ -1,0 +1,502 @@
+//! An index that can be changed: chunked rows, atomic links, and commits that readers see whole or not at all.
+//!
+//! Every change ends in a *commit*: a version number goes up by one. A row carries the version it was born in and, once
+//! removed or replaced, the one it died in; a reader takes the version when it starts and sees just the rows alive in it.
+//! So an update shows the old vector or the new one, never both and never neither, and a batch appears as a whole.
+//!
+//! | lock | who takes it |
+//! |---|---|
+//! | `gate`, shared | every writer, for as long as it writes |
+//! | `gate`, exclusive | `save`: no change half done is written |
+//! | `commit` | writers, for the moments when ids are handed out and when a change becomes visible |
+//! | none | searches |
+
+use super::Config;
+use super::hnsw::build::{self, BuildScratch};
+use super::hnsw::links::GrowingLinks;
+use super::keymap::KeyMap;
+use super::pool::{Pool, Threads};
+use crate::codec::Codec;
+use crate::codec::f32::F32Codec;
+use crate::error::{Error, Result};
+use crate::kernel::Kernels;
+use crate::scorer::{Factors, RowScorer, ScorerScratch};
+use crate::segment::Segment;
+use crate::storage::{ChunkOptions, ChunkedCells, ChunkedRows, Storage};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The most rows an index can hold, tombstones included.
+pub const MAX_ROWS: u32 = i32::MAX as u32;
+
+/// Rows of a new graph that are inserted one after the other before threads share the rest.
+const ROWS_ALONE: u32 = 256;
+
+/// How often `compact` looks for rows no search reaches.
+const MENDING_ROUNDS: usize = 4;
+
+/// Rows, keys, life spans and links, all growing in chunks.
+#[derive(Debug)]
+pub struct Growing {
+    codec: F32Codec,
+    kernels: &'static Kernels,
+    rows: ChunkedRows,
+    keys: ChunkedCells<AtomicU64>,
+    factors: Option<FactorCells>,
+    /// Born, died: the versions; 0 = not yet.
+    spans: ChunkedCells<AtomicU32>,
+    links: Option<GrowingLinks>,
+    ids: KeyMap,
+    /// Version and number of live rows, published together: version · 2³² + live.
+    state: AtomicU64,
+    gate: RwLock<()>,
+    commit: Mutex<()>,
+    scratch: Pool<WriterScratch>,
+    threads: Arc<Threads>,
+}
+
+/// What a writer reuses from one row to the next.
+#[derive(Debug, Default)]
+struct WriterScratch {
+    scorer: ScorerScratch<Vec<f32>>,
+    build: BuildScratch,
+}
+
+/// One `f32` a row.
+#[derive(Debug)]
+pub struct FactorCells(ChunkedCells<AtomicU32>);
+
+impl Factors for FactorCells {
+    #[inline]
+    fn factor(&self, id: u32) -> f32 {
+        match self.0.row(id) {
+            Some([bits, ..]) => f32::from_bits(bits.load(Ordering::Relaxed)),
+            _ => 1.0,
+        }
+    }
+}
+
+/// How a new row's key is to be treated at commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Intent {
+    Add,
+    Update,
+}
+
+/// The state of the index at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Snapshot {
+    version: u32,
+    /// Rows there are, visible or not: ids below it exist.
+    pub rows: u32,
+    /// Rows that are visible.
+    pub live: u32,
+}
+
+impl Snapshot {
+    /// Whether every row is visible. (`live` was read first, and no more rows are live than there are: where the two are
+    /// equal, all rows were alive when `live` was read.)
+    pub fn sees_all(&self) -> bool {
+        self.live == self.rows
+    }
+}
+
+impl Growing {
+    /// An empty index.
+    pub fn new(config: &Config) -> Result<Self> {
+        let codec = F32Codec::new(config.dimension, config.metric);
+        let chunks = &config.chunks;
+        let factors = if codec.has_factors() { Some(FactorCells(ChunkedCells::new(1, chunks)?)) } else { None };
+        let links = config.graph.map(|params| GrowingLinks::new(params, chunks)).transpose()?;
+        Ok(Growing {
+            codec,
+            kernels: config.kernels,
+            rows: ChunkedRows::new(codec.stride(), chunks)?,
+            keys: ChunkedCells::new(1, chunks)?,
+            factors,
+            spans: ChunkedCells::new(2, chunks)?,
+            links,
+            ids: KeyMap::new(),
+            state: AtomicU64::new(0),
+            gate: RwLock::new(()),
+            commit: Mutex::new(()),
+            scratch: Pool::default(),
+            threads: config.threads.clone(),
+        })
+    }
+
+    pub fn codec(&self) -> &F32Codec {
+        &self.codec
+    }
+
+    pub fn rows(&self) -> &ChunkedRows {
+        &self.rows
+    }
+
+    pub fn factors(&self) -> Option<&FactorCells> {
+        self.factors.as_ref()
+    }
+
+    pub fn links(&self) -> Option<&GrowingLinks> {
+        self.links.as_ref()
+    }
+
+    /// The key of row `id`, alive or not.
+    #[inline]
+    pub fn key(&self, id: u32) -> u64 {
+        match self.keys.row(id) {
+            Some([key, ..]) => key.load(Ordering::Relaxed),
+            _ => 0,
+        }
+    }
+
+    /// The live row of `key`.
+    pub fn find(&self, key: u64) -> Option<u32> {
+        self.ids.get(key, |id| self.key(id))
+    }
+
+    /// What a reader that starts now may see.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.state.load(Ordering::Acquire);
+        // The rows afterwards: whatever the version shows is among them.
+        Snapshot { version: (state >> 32) as u32, live: state as u32, rows: self.rows.count() }
+    }
+
+    /// Whether the reader sees row `id`.
+    #[inline]
+    pub fn is_visible(&self, id: u32, at: &Snapshot) -> bool {
+        match self.spans.row(id) {
+            Some([born, died, ..]) => {
+                let (born, died) = (born.load(Ordering::Relaxed), died.load(Ordering::Relaxed));
+                born != 0 && born <= at.version && (died == 0 || died > at.version)
+            }
+            _ => false,
+        }
+    }
+
+    pub fn add(&self, key: u64, vector: &[f32]) -> Result<()> {
+        self.write(&[key], vector, Intent::Add)
+    }
+
+    pub fn update(&self, key: u64, vector: &[f32]) -> Result<()> {
+        self.write(&[key], vector, Intent::Update)
+    }
+
+    pub fn add_batch(&self, keys: &[u64], vectors: &[f32]) -> Result<()> {
+        self.write(keys, vectors, Intent::Add)
+    }
+
+    fn enter(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no change is under way, and keeps new ones out.
+    pub fn pause(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn commit(&self) -> MutexGuard<'_, ()> {
+        self.commit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_keys(&self, keys: &[u64], intent: Intent) -> Result<()> {
+        for &key in keys {
+            match (self.find(key), intent) {
+                (Some(_), Intent::Add) => return Err(Error::DuplicateKey { key }),
+                (None, Intent::Update) => return Err(Error::KeyNotFound { key }),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, keys: &[u64], vectors: &[f32], intent: Intent) -> Result<()> {
+        let dimension = self.codec.stride() / 4;
+        if keys.len() == 1 && vectors.len() != dimension {
+            return Err(Error::DimensionMismatch { expected: dimension, got: vectors.len() });
+        }
+        if keys.len().checked_mul(dimension) != Some(vectors.len()) {
+            let expected = keys.len().saturating_mul(dimension);
+            return Err(Error::LengthMismatch { what: "vectors", expected, got: vectors.len() });
+        }
+        if keys.is_empty() {
+            return Ok(());
+        }
+        if keys.len() > 1 {
+            let mut sorted = keys.to_vec();
+            sorted.sort_unstable();
+            if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+                return Err(Error::DuplicateKey { key: pair[0] });
+            }
+        }
+        let _inside = self.enter();
+        self.check_keys(keys, intent)?;
+        let first = self.append(keys, vectors)?;
+        let ids = first..first + keys.len() as u32;
+        self.link(ids.clone())?;
+        self.publish(keys, first, intent)
+    }
+
+    /// Writes rows, keys and factors under new ids, visible to no reader yet.
+    fn append(&self, keys: &[u64], vectors: &[f32]) -> Result<u32> {
+        let dimension = self.codec.stride() / 4;
+        let _alone = self.commit();
+        let first = self.rows.count();
+        let end = u64::from(first) + keys.len() as u64;
+        if end > u64::from(MAX_ROWS) {
+            return Err(Error::TooLarge { what: "rows", limit: u64::from(MAX_ROWS), got: end });
+        }
+        let (count, end) = (keys.len() as u32, end as u32);
+        self.keys.grow_to(end)?;
+        self.spans.grow_to(end)?;
+        if let Some(factors) = &self.factors {
+            factors.0.grow_to(end)?;
+        }
+        if let Some(links) = &self.links {
+            let levels: Vec<u8> = (first..end).map(|id| links.params().level(id)).collect();
+            links.grow(first, &levels)?;
+        }
+        // Last, since the ids exist for readers once the rows do; undone as a whole if a vector is refused.
+        self.rows.append(count, |i, row| {
+            let (id, i) = (first + i, i as usize);
+            let vector = &vectors[i * dimension..(i + 1) * dimension];
+            let factor = self.codec.encode(vector, row).map_err(|e| e.for_row(i))?;
+            if let (Some([key, ..]), Some([born, died, ..])) = (self.keys.row(id), self.spans.row(id)) {
+                key.store(keys[i], Ordering::Relaxed);
+                born.store(0, Ordering::Relaxed);
+                died.store(0, Ordering::Relaxed);
+            }
+            if let Some([cell, ..]) = self.factors.as_ref().and_then(|factors| factors.0.row(id)) {
+                cell.store(factor.to_bits(), Ordering::Relaxed);
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes the rows from `first` on visible, all at once, if their keys are still as `intent` wants them.
+    fn publish(&self, keys: &[u64], first: u32, intent: Intent) -> Result<()> {
+        let _alone = self.commit();
+        let key_of = |id| self.key(id);
+        // Another writer may have been quicker. Then these rows stay invisible until `compact`.
+        self.check_keys(keys, intent)?;
+        for &key in keys {
+            self.ids.reserve(key, 1, key_of)?;
+        }
+        let Snapshot { live, .. } = self.snapshot();
+        let version = self.next_version()?;
+        for (id, &key) in (first..).zip(keys) {
+            if let Some([born, ..]) = self.spans.row(id) {
+                born.store(version, Ordering::Relaxed);
+            }
+            if let Some(old) = self.ids.insert(key, id, key_of) {
+                self.bury(old, version);
+            }
+        }
+        let added = if intent == Intent::Add { keys.len() as u32 } else { 0 };
+        self.show(version, live + added);
+        Ok(())
+    }
+
+    /// From here on readers see `version`.
+    fn show(&self, version: u32, live: u32) {
+        self.state.store(u64::from(version) << 32 | u64::from(live), Ordering::Release);
+    }
+
+    fn next_version(&self) -> Result<u32> {
+        self.snapshot().version.checked_add(1).ok_or(Error::TooLarge {
+            what: "changes before compact",
+            limit: u64::from(u32::MAX),
+            got: u64::from(u32::MAX) + 1,
+        })
+    }
+
+    fn bury(&self, id: u32, version: u32) {
+        if let Some([_, died, ..]) = self.spans.row(id) {
+            died.store(version, Ordering::Relaxed);
+        }
+    }
+
+    pub fn remove(&self, key: u64) -> Result<bool> {
+        let _inside = self.enter();
+        let _alone = self.commit();
+        if self.find(key).is_none() {
+            return Ok(false);
+        }
+        let version = self.next_version()?;
+        if let Some(id) = self.ids.remove(key, |id| self.key(id)) {
+            self.bury(id, version);
+        }
+        self.show(version, self.snapshot().live - 1);
+        Ok(true)
+    }
+
+    /// Links rows whose ids exist into the graph, on as many threads as the index was given.
+    fn link(&self, ids: Range<u32>) -> Result<()> {
+        let Some(links) = &self.links else { return Ok(()) };
+        let bound = ids.end;
+        // The first rows one after the other, so that the rest find a graph to join.
+        let alone = ids.start..ids.end.min(ids.start.max(ROWS_ALONE));
+        let together = alone.end as usize..ids.end as usize;
+        {
+            let mut scratch = self.scratch.lend();
+            for id in alone {
+                self.link_one(links, id, bound, &mut scratch)?;
+            }
+        }
+        self.threads.for_each(together, &self.scratch, |scratch, id| self.link_one(links, id as u32, bound, scratch))
+    }
+
+    fn link_one(&self, links: &GrowingLinks, id: u32, bound: u32, scratch: &mut WriterScratch) -> Result<()> {
+        let WriterScratch { scorer, build } = scratch;
+        let mut scorer = RowScorer::for_row(&self.codec, self.kernels, &self.rows, self.factors(), id, scorer)?;
+        build::insert(links, &mut scorer, id, bound, build)
+    }
+
+    /// A copy of a segment that can be changed; every row is checked on the way.
+    pub fn load<S: Storage + ?Sized>(segment: &Segment<S>, config: &Config) -> Result<Self> {
+        let growing = Growing::new(config)?;
+        let rows = segment.meta().rows;
+        if rows == 0 {
+            return Ok(growing);
+        }
+        let (keys, tombstones, factors) = (segment.keys(), segment.tombstones(), segment.factors());
+        growing.keys.grow_to(rows)?;
+        growing.spans.grow_to(rows)?;
+        if let Some(cells) = &growing.factors {
+            cells.0.grow_to(rows)?;
+        }
+        let stride = growing.codec.stride();
+        segment.codes().for_each_window(|first, window| {
+            growing.rows.append((window.len() / stride) as u32, |i, row| {
+                let (id, i) = (first + i, i as usize);
+                row.copy_from_slice(&window[i * stride..(i + 1) * stride]);
+                let factor = factors.map_or(1.0, |factors| factors.factor(id));
+                growing.codec.validate(row, factor).map_err(|e| e.for_row(id as usize))?;
+                if let Some([cell, ..]) = growing.factors.as_ref().and_then(|cells| cells.0.row(id)) {
+                    cell.store(factor.to_bits(), Ordering::Relaxed);
+                }
+                Ok(())
+            })?;
+            Ok(())
+        })?;
+        let key_of = |id| growing.key(id);
+        let mut live = 0;
+        for (id, key) in (0..rows).zip(keys.iter()) {
+            if let (Some([cell, ..]), Some([born, died, ..])) = (growing.keys.row(id), growing.spans.row(id)) {
+                cell.store(key, Ordering::Relaxed);
+                born.store(1, Ordering::Relaxed);
+                died.store(u32::from(tombstones.contains(id)), Ordering::Relaxed);
+            }
+            if !tombstones.contains(id) {
+                growing.ids.reserve(key, 1, key_of)?;
+                if growing.ids.insert(key, id, key_of).is_some() {
+                    return Err(Error::Corrupt { section: "KEYS", reason: format!("two live rows have key {key}") });
+                }
+                live += 1;
+            }
+        }
+        if let (Some(links), Some(from)) = (&growing.links, segment.links()) {
+            links.load(&from, rows)?;
+        }
+        growing.show(1, live);
+        Ok(growing)
+    }
+
+    /// Takes out the rows that are not live, mends the graph, and links in again what no search would reach.
+    pub fn compact(&mut self, chunks: &ChunkOptions) -> Result<()> {
+        let at = self.snapshot();
+        let mut renumbered = Vec::new();
+        renumbered
+            .try_reserve_exact(at.rows as usize)
+            .map_err(|_| Error::OutOfMemory { bytes: u64::from(at.rows) * 4 })?;
+        let mut kept = 0;
+        for id in 0..at.rows {
+            let live = self.is_visible(id, &at);
+            renumbered.push(if live { kept } else { u32::MAX });
+            kept += u32::from(live);
+        }
+        let renumber = |id: u32| renumbered.get(id as usize).copied().filter(|&new| new != u32::MAX);
+        if kept < at.rows {
+            if let Some(links) = &self.links {
+                let mut scratch = self.scratch.lend();
+                let WriterScratch { scorer, build } = &mut *scratch;
+                let mut scorer =
+                    RowScorer::for_row(&self.codec, self.kernels, &self.rows, self.factors.as_ref(), 0, scorer)?;
+                build::detach(links, &mut scorer, &|id| renumber(id).is_some(), at.rows, build)?;
+            }
+            if let Some(links) = &mut self.links {
+                links.compact(renumber, chunks)?;
+            }
+            self.ids.clear();
+            for id in 0..at.rows {
+                if let Some(new) = renumber(id) {
+                    self.move_row(id, new)?;
+                }
+            }
+            self.rows.truncate(kept);
+            self.keys.truncate(kept);
+            self.spans.truncate(kept);
+            if let Some(factors) = &mut self.factors {
+                factors.0.truncate(kept);
+            }
+        }
+        drop(renumbered);
+        let key_of = |id| self.key(id);
+        for id in 0..kept {
+            if let Some([born, died, ..]) = self.spans.row(id) {
+                born.store(1, Ordering::Relaxed);
+                died.store(0, Ordering::Relaxed);
+            }
+            if kept < at.rows {
+                self.ids.insert(self.key(id), id, key_of);
+            }
+        }
+        self.show(1, kept);
+        self.scratch.clear();
+        self.mend(kept)
+    }
+
+    fn move_row(&mut self, from: u32, to: u32) -> Result<()> {
+        self.rows.copy_row(from, to)?;
+        let key = self.key(from);
+        if let Some([cell, ..]) = self.keys.row(to) {
+            cell.store(key, Ordering::Relaxed);
+        }
+        if let Some(factors) = &self.factors
+            && let Some([cell, ..]) = factors.0.row(to)
+        {
+            cell.store(factors.factor(from).to_bits(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Links in again what no search would reach. Each round leaves fewer; a few rows may remain where vectors coincide.
+    fn mend(&self, rows: u32) -> Result<()> {
+        let Some(links) = &self.links else { return Ok(()) };
+        let mut scratch = self.scratch.lend();
+        for _ in 0..MENDING_ROUNDS {
+            let lost = build::unreachable(links, rows)?;
+            if lost.is_empty() {
+                break;
+            }
+            for id in lost {
+                self.link_one(links, id, rows, &mut scratch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory, by the names of the file's sections.
+    pub fn bytes(&self) -> Vec<(&'static str, u64)> {
+        let mut bytes = vec![
+            ("CODES", self.rows.allocated_bytes()),
+            ("KEYS", self.keys.allocated_bytes()),
+            ("KEY_ORDER", self.ids.allocated_bytes()),
+            ("TOMBSTONES", self.spans.allocated_bytes()),
+        ];
+        bytes.extend(self.factors.as_ref().map(|factors| ("FACTORS", factors.0.allocated_bytes())));
+        bytes.extend(self.links.as_ref().map(|links| ("LINKS", links.allocated_bytes())));
+        bytes
+    }
+}

@@ -1,0 +1,189 @@
+//! Inserting a row, choosing its neighbours, and mending the graph after rows are gone.
+
+use super::Graph;
+use super::links::GrowingLinks;
+use super::search::{SearchScratch, descend, search_level};
+use crate::error::Result;
+use crate::index::topk::Near;
+use crate::index::visited::Visited;
+use crate::scorer::Scorer;
+
+/// What insertion reuses from one row to the next.
+#[derive(Debug, Default)]
+pub struct BuildScratch {
+    search: SearchScratch,
+    starts: Vec<Near>,
+    found: Vec<Near>,
+    chooser: Chooser,
+    list: Vec<u32>,
+    /// The new row's neighbours, level after level from the top, and where each level's begin.
+    chosen: Vec<u32>,
+    bounds: Vec<usize>,
+}
+
+/// Buffers of [`Chooser::choose`].
+#[derive(Debug, Default)]
+struct Chooser {
+    candidates: Vec<Near>,
+    kept: Vec<u32>,
+    distances: Vec<f32>,
+}
+
+impl Chooser {
+    /// Keeps, nearest first, the candidates that are nearer to the row than to any neighbour kept before, at most `m` of
+    /// them: neighbours in all directions (Algorithm 4). `candidates` are sorted by distance from the row.
+    fn choose(&mut self, scorer: &mut dyn Scorer, m: usize) -> Result<&[u32]> {
+        self.kept.clear();
+        for i in 0..self.candidates.len() {
+            if self.kept.len() == m {
+                break;
+            }
+            let near = self.candidates[i];
+            if self.is_apart(scorer, near)? {
+                self.kept.push(near.id());
+            }
+        }
+        Ok(&self.kept)
+    }
+
+    fn is_apart(&mut self, scorer: &mut dyn Scorer, near: Near) -> Result<bool> {
+        // Four at a time: what speaks against a candidate is mostly among the nearest kept.
+        for kept in self.kept.chunks(4) {
+            let distances = &mut self.distances;
+            distances.resize(kept.len(), 0.0);
+            scorer.score_from(near.id(), kept, distances)?;
+            if distances.iter().any(|&d| d < near.distance()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The list `ids` of row `row`, ready for [`choose`](Self::choose).
+    fn load(&mut self, scorer: &mut dyn Scorer, row: u32, ids: &[u32]) -> Result<()> {
+        self.distances.resize(ids.len(), 0.0);
+        scorer.score_from(row, ids, &mut self.distances)?;
+        self.candidates.clear();
+        self.candidates.extend(ids.iter().zip(&self.distances).filter_map(|(&id, &d)| Near::new(d, id)));
+        self.candidates.sort_unstable();
+        Ok(())
+    }
+}
+
+/// Links row `id` into the graph (Algorithm 1). `scorer`'s query is that row; `bound` is above the ids
+/// of all rows that exist.
+pub fn insert(
+    links: &GrowingLinks,
+    scorer: &mut dyn Scorer,
+    id: u32,
+    bound: u32,
+    scratch: &mut BuildScratch,
+) -> Result<()> {
+    let level = links.level(id);
+    // A row above the top level becomes the entry point: one such at a time.
+    let rises = |links: &GrowingLinks| links.entry().is_none_or(|(_, top)| level > top);
+    let _top = rises(links).then(|| links.lock_top());
+    let rises = rises(links);
+    let Some(entry) = links.entry() else {
+        links.set_entry(Some((id, level)));
+        return Ok(());
+    };
+    let top = level.min(entry.1);
+    let params = *links.params();
+    scratch.starts.clear();
+    scratch.starts.extend(descend(links, scorer, entry, top, bound, &mut scratch.search)?);
+    scratch.chosen.clear();
+    scratch.bounds.clear();
+    for level in (0..=top).rev() {
+        let BuildScratch { search, starts, found, chooser, chosen, bounds, .. } = &mut *scratch;
+        search_level(links, scorer, level, starts, params.ef_construction, bound, None, search, found)?;
+        found.retain(|near| near.id() != id);
+        chooser.candidates.clone_from(found);
+        bounds.push(chosen.len());
+        chosen.extend_from_slice(chooser.choose(scorer, params.m)?);
+        std::mem::swap(starts, found);
+    }
+    scratch.bounds.push(scratch.chosen.len());
+    // The row's own lists first, then the links to it from the bottom up: whoever meets it finds the way on.
+    let at = |level: u8| usize::from(top - level);
+    for level in 0..=top {
+        let list = &scratch.chosen[scratch.bounds[at(level)]..scratch.bounds[at(level) + 1]];
+        links.set(id, level, list);
+    }
+    for level in 0..=top {
+        for i in scratch.bounds[at(level)]..scratch.bounds[at(level) + 1] {
+            let neighbour = scratch.chosen[i];
+            let chooser = &mut scratch.chooser;
+            links.add(neighbour, level, id, &mut scratch.list, |list| {
+                chooser.load(scorer, neighbour, list)?;
+                let kept = chooser.choose(scorer, params.max_links(level))?;
+                list.clear();
+                list.extend_from_slice(kept);
+                Ok(())
+            })?;
+        }
+    }
+    if rises {
+        links.set_entry(Some((id, level)));
+    }
+    Ok(())
+}
+
+/// Takes the dead rows out of every live row's lists. A row that loses a neighbour may take over that neighbour's
+/// neighbours, the best of them by the usual choice, so that no way leads through a dead row any more. Alone with the graph.
+pub fn detach(
+    links: &GrowingLinks,
+    scorer: &mut dyn Scorer,
+    live: &dyn Fn(u32) -> bool,
+    rows: u32,
+    scratch: &mut BuildScratch,
+) -> Result<()> {
+    let params = *links.params();
+    let BuildScratch { chooser, list, chosen, .. } = scratch;
+    for id in (0..rows).filter(|&id| live(id)) {
+        for level in 0..=links.level(id) {
+            links.links(id, level, list);
+            if list.iter().all(|&id| live(id)) {
+                continue;
+            }
+            chosen.clear();
+            for &neighbour in list.iter() {
+                if live(neighbour) {
+                    chosen.push(neighbour);
+                } else {
+                    let mut beyond = Vec::new();
+                    links.links(neighbour, level, &mut beyond);
+                    chosen.extend(beyond.into_iter().filter(|&other| other != id && live(other)));
+                }
+            }
+            chosen.sort_unstable();
+            chosen.dedup();
+            chooser.load(scorer, id, chosen)?;
+            links.set(id, level, chooser.choose(scorer, params.max_links(level))?);
+        }
+    }
+    // The entry point: of the live rows the lowest id on the highest level.
+    let entry = (0..rows).filter(|&id| live(id)).map(|id| (id, links.level(id)));
+    links.set_entry(entry.reduce(|best, next| if next.1 > best.1 { next } else { best }));
+    Ok(())
+}
+
+/// The rows below `rows` that no search can reach, in order: those not met on level 0 by following links from the rows of
+/// the upper levels that the entry point leads to. Reads every list.
+pub fn unreachable(graph: &dyn Graph, rows: u32) -> Result<Vec<u32>> {
+    let mut reached = Visited::default();
+    reached.reset(rows)?;
+    let Some((entry, top)) = graph.entry() else { return Ok((0..rows).collect()) };
+    let (mut here, mut list) = (vec![entry], Vec::new());
+    for level in (0..=top).rev() {
+        reached.reset(rows)?;
+        here.retain(|&id| reached.insert(id));
+        let mut at = 0;
+        while at < here.len() {
+            graph.links(here[at], level, &mut list);
+            here.extend(list.iter().copied().filter(|&id| reached.insert(id)));
+            at += 1;
+        }
+    }
+    Ok((0..rows).filter(|&id| !reached.contains(id)).collect())
+}

@@ -1,0 +1,214 @@
+//! One query over one view of an index: exact scan or graph, whichever the query asks for or the numbers favour.
+
+use super::hnsw::Graph;
+use super::hnsw::search::{Admits, SearchScratch, descend, search_level};
+use super::topk::{Near, TopK, ordered};
+use super::{Filter, Hit, SearchParams};
+use crate::error::{Error, Result};
+use crate::scorer::Scorer;
+
+/// Ids scored at a time in a scan.
+const SCAN: usize = 256;
+/// Rows a graph search scores for each of its `ef`, roughly: what an exact scan is weighed against.
+const SCORED_PER_EF: u64 = 8;
+/// Rows on which a predicate is tried before the way to search is chosen.
+const SAMPLE: u32 = 256;
+
+/// What is the same for every row store: which rows there are and which of them count.
+pub struct View<'a> {
+    /// Ids below it exist.
+    pub rows: u32,
+    /// Rows visible to this reader.
+    pub live: u32,
+    /// `None` where every row is visible.
+    pub visible: Admits<'a>,
+    /// Key of a row.
+    pub key: &'a dyn Fn(u32) -> u64,
+    /// The visible row of a key.
+    pub find: &'a dyn Fn(u64) -> Option<u32>,
+    /// The graph, where there is one.
+    pub graph: Option<&'a dyn Graph>,
+}
+
+/// What queries reuse.
+#[derive(Debug, Default)]
+pub struct QueryScratch {
+    graph: SearchScratch,
+    starts: Vec<Near>,
+    found: Vec<Near>,
+    top: TopK,
+    ids: Vec<u32>,
+    distances: Vec<f32>,
+    allowed: Vec<u64>,
+}
+
+/// A filter, ready to be asked about ids.
+enum Matching<'a> {
+    All,
+    /// These ids, ascending, all visible.
+    Ids(Vec<u32>),
+    By(&'a (dyn Fn(u64) -> bool + Sync)),
+}
+
+/// The hits of one query; `scorer` has the query already.
+pub fn search(
+    view: &View<'_>,
+    scorer: &mut dyn Scorer,
+    params: &SearchParams<'_>,
+    default_ef: usize,
+    scratch: &mut QueryScratch,
+) -> Result<Vec<Hit>> {
+    params.validate()?;
+    let k = params.k.min(view.live as usize);
+    if k == 0 {
+        return Ok(Vec::new());
+    }
+    let matching = match params.filter {
+        None => Matching::All,
+        Some(Filter::Keys(keys)) => {
+            let mut ids: Vec<u32> = keys.iter().filter_map(|&key| (view.find)(key)).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            Matching::Ids(ids)
+        }
+        Some(Filter::By(predicate)) => Matching::By(predicate),
+    };
+    let ef = params.ef.unwrap_or(default_ef).max(k);
+    if let Some(graph) = view.graph
+        && !params.exact
+        && graph_pays(view, &matching, ef)
+    {
+        let wanted = match &matching {
+            Matching::Ids(ids) => k.min(ids.len()),
+            _ => k,
+        };
+        let hits = search_graph(view, graph, scorer, params, &matching, k, ef, scratch)?;
+        // Rows the graph does not lead to, or a filter that lets few pass: only a scan knows.
+        if hits.len() >= wanted {
+            return Ok(within(hits, params.radius));
+        }
+    }
+    let hits = scan(view, scorer, &matching, k, scratch)?;
+    Ok(within(hits, params.radius))
+}
+
+fn within(mut hits: Vec<Hit>, radius: Option<f32>) -> Vec<Hit> {
+    if let Some(radius) = radius {
+        hits.truncate(hits.partition_point(|hit| hit.distance <= radius));
+    }
+    hits
+}
+
+/// Whether the graph is expected to score fewer rows than a scan would. With a share s of n rows matching, a scan scores
+/// s·n rows and the graph about c·ef/s: the graph pays once (s·n)² > c·ef·n.
+fn graph_pays(view: &View<'_>, matching: &Matching<'_>, ef: usize) -> bool {
+    let rows = u64::from(view.rows);
+    let matches = match matching {
+        Matching::All => u64::from(view.live),
+        Matching::Ids(ids) => ids.len() as u64,
+        Matching::By(predicate) => {
+            let step = (view.rows / SAMPLE).max(1);
+            let sample = (0..view.rows).step_by(step as usize);
+            let sampled = sample.len() as u64;
+            let passed = sample.filter(|&id| predicate((view.key)(id))).count() as u64;
+            rows * passed / sampled.max(1)
+        }
+    };
+    matches.saturating_mul(matches) > SCORED_PER_EF.saturating_mul(ef as u64).saturating_mul(rows)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn search_graph(
+    view: &View<'_>,
+    graph: &dyn Graph,
+    scorer: &mut dyn Scorer,
+    params: &SearchParams<'_>,
+    matching: &Matching<'_>,
+    k: usize,
+    ef: usize,
+    scratch: &mut QueryScratch,
+) -> Result<Vec<Hit>> {
+    let _ = params;
+    let QueryScratch { graph: walk, starts, found, allowed, .. } = scratch;
+    let Some(entry) = graph.entry() else { return Ok(Vec::new()) };
+    if let Matching::Ids(ids) = matching {
+        let words = view.rows.div_ceil(64) as usize;
+        allowed.clear();
+        allowed.try_reserve(words).map_err(|_| Error::OutOfMemory { bytes: words as u64 * 8 })?;
+        allowed.resize(words, 0);
+        for &id in ids {
+            allowed[id as usize / 64] |= 1 << (id % 64);
+        }
+    }
+    let visible = |id| view.visible.is_none_or(|visible| visible(id));
+    let admits = |id: u32| match matching {
+        Matching::All => visible(id),
+        Matching::Ids(_) => allowed.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1),
+        Matching::By(predicate) => visible(id) && predicate((view.key)(id)),
+    };
+    let admits: Admits<'_> = match (matching, view.visible) {
+        (Matching::All, None) => None,
+        _ => Some(&admits),
+    };
+    starts.clear();
+    starts.extend(descend(graph, scorer, entry, 0, view.rows, walk)?);
+    search_level(graph, scorer, 0, starts, ef, view.rows, admits, walk, found)?;
+    let mut hits: Vec<Hit> =
+        found.iter().map(|near| Hit { key: (view.key)(near.id()), distance: near.distance() }).collect();
+    hits.sort_unstable_by(nearer);
+    hits.truncate(k);
+    Ok(hits)
+}
+
+/// Nearest first, ties by key.
+fn nearer(a: &Hit, b: &Hit) -> std::cmp::Ordering {
+    a.distance.total_cmp(&b.distance).then(a.key.cmp(&b.key))
+}
+
+/// The exact answer: every row that counts is scored, and only the best k are kept.
+fn scan(
+    view: &View<'_>,
+    scorer: &mut dyn Scorer,
+    matching: &Matching<'_>,
+    k: usize,
+    scratch: &mut QueryScratch,
+) -> Result<Vec<Hit>> {
+    let QueryScratch { top, ids, distances, .. } = scratch;
+    let visible = |id| view.visible.is_none_or(|visible| visible(id));
+    top.reset(k);
+    let mut score = |ids: &[u32]| -> Result<()> {
+        distances.resize(ids.len(), 0.0);
+        scorer.score(ids, distances)?;
+        for (&id, &distance) in ids.iter().zip(distances.iter()) {
+            if let Some(ordered) = ordered(distance)
+                && top.admits(ordered)
+            {
+                top.push(ordered, (view.key)(id));
+            }
+        }
+        Ok(())
+    };
+    if let Matching::Ids(matches) = matching {
+        matches.chunks(SCAN).try_for_each(&mut score)?;
+    } else {
+        ids.clear();
+        for id in 0..view.rows {
+            let counts = visible(id)
+                && match matching {
+                    Matching::By(predicate) => predicate((view.key)(id)),
+                    _ => true,
+                };
+            if counts {
+                ids.push(id);
+                if ids.len() == SCAN {
+                    score(ids)?;
+                    ids.clear();
+                }
+            }
+        }
+        score(ids)?;
+    }
+    let mut hits = Vec::with_capacity(k.min(view.live as usize));
+    top.drain_sorted(|distance, key| hits.push(Hit { key, distance }));
+    Ok(hits)
+}

@@ -1,0 +1,347 @@
+//! SIMD kernels: distances between a query and rows, with the same bits at every level.
+//!
+//! A [`Kernels`] is a table of functions for one [`Level`]. It is handed out only where its level was found to run,
+//! so its methods are safe; finding out happens once ([`Kernels::best`]), never per call.
+//!
+//! | level | where | registers for the 16 lanes of a row |
+//! |---|---|---|
+//! | [`Scalar`](Level::Scalar) | everywhere; the oracle of the others ([`scalar`]) | what the compiler makes of `[f32; 16]` |
+//! | [`Avx2`](Level::Avx2) | x86-64 with AVX2, detected when first asked | 2 × 256 bits |
+//! | [`Neon`](Level::Neon) | little-endian aarch64, detected when first asked | 4 × 128 bits |
+//! | [`Simd128`](Level::Simd128) | wasm32, where the module was compiled with `simd128` | 4 × 128 bits |
+//!
+//! Rows are bytes: little-endian `f32`, at any alignment, so that a mapped file, a `Vec` and a scratch buffer look
+//! alike. This module knows nothing of storage or metrics.
+//!
+//! # The numeric contract
+//!
+//! Floating-point addition is not associative, so the order of every addition is fixed, and every level keeps to it.
+//! There are [`LANES`] = 16 virtual lanes, all starting at +0.0; element `i` goes to lane `i % 16`:
+//!
+//! ```text
+//!    elements   0   1   2  ···  15 │ 16  17  18  ···  31 │ 32  33  34 (the tail, here 3 long)
+//!               │   │   │       │     │   │   │        │     │   │   │
+//!               ▼   ▼   ▼       ▼     ▼   ▼   ▼        ▼     ▼   ▼   ▼
+//!    lanes      0   1   2  ···  15    0   1   2  ···  15     0   1   2
+//!
+//!    dot        lane ← lane + q·x                     the product is rounded, then the sum: never fused
+//!    L2         d ← q − x;   lane ← lane + d·d        likewise
+//!
+//!    the tree   lanes 0 ··················· 15
+//!               8 sums:   lane[i] + lane[i + 8]       i < 8
+//!               4 sums:   lane[i] + lane[i + 4]       i < 4
+//!               2 sums:   lane[i] + lane[i + 2]       i < 2
+//!               the sum:  lane[0] + lane[1]
+//! ```
+//!
+//! A tail may be padded with zeros in query and row alike: it adds +0.0 to a lane, and a lane never is −0.0 (it starts
+//! at +0.0, and rounding to nearest, only −0.0 + −0.0 gives −0.0). Subnormals are kept, not flushed. The one-to-four
+//! kernels give for each row exactly what the one-to-one kernels give. Only the payload of a NaN is left open; finite
+//! inputs within the limits of [`Metric`](crate::Metric) never make one.
+//!
+//! Against exact arithmetic, with u = 2⁻²⁴ and γₙ = n·u / (1 − n·u), and where no product underflows:
+//! |dot − Σ qᵢxᵢ| ≤ γₙ · Σ |qᵢxᵢ| and |l2 − Σ (qᵢ − xᵢ)²| ≤ γₙ₊₂ · Σ (qᵢ − xᵢ)².
+//!
+//! # Adding a level, adding an encoding
+//!
+//! A level: add the variant to [`Level`] and [`Level::ALL`] (which goes from the least to the best), write its module
+//! with one `static` table, and its arm in [`Kernels::for_level`], the only place that detects features. The parity
+//! suite runs it from then on. AVX-512 holds the 16 lanes of a row in one register, and masks serve its tail.
+//!
+//! An encoding: add its functions as fields of [`Kernels`], first in [`scalar`], and a safe method that checks lengths.
+//! A level without its own version of a function takes the one of the level below it, or of [`scalar`].
+
+pub mod scalar;
+
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod wasm;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use crate::error::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+/// Virtual lanes of the numeric contract: element `i` is summed in lane `i % LANES`, at every level.
+pub const LANES: usize = 16;
+
+/// Bytes of an `f32` in a row.
+const F32: usize = size_of::<f32>();
+
+/// Bytes of one element for each lane.
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_endian = "little"),
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
+const BLOCK: usize = LANES * F32;
+
+/// A kind of SIMD that kernels are written for.
+///
+/// ```
+/// use twindex::Level;
+///
+/// assert!(Level::Scalar.is_available());
+/// assert_eq!("avx2".parse::<Level>()?, Level::Avx2);
+/// # Ok::<(), twindex::Error>(())
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// No explicit SIMD. Runs everywhere.
+    Scalar,
+    /// x86-64 with AVX2.
+    Avx2,
+    /// aarch64 with NEON.
+    Neon,
+    /// WebAssembly's fixed-width SIMD.
+    Simd128,
+}
+
+impl Level {
+    /// All levels, those of one architecture from the least to the best.
+    pub const ALL: &'static [Level] = &[Level::Scalar, Level::Avx2, Level::Neon, Level::Simd128];
+
+    /// The name used by the command line, JavaScript and in reports: `scalar`, `avx2`, `neon` or `simd128`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Scalar => "scalar",
+            Level::Avx2 => "avx2",
+            Level::Neon => "neon",
+            Level::Simd128 => "simd128",
+        }
+    }
+
+    /// The levels this process can run, the best last. Never empty: [`Level::Scalar`] always is among them.
+    pub fn available() -> Vec<Level> {
+        Level::ALL.iter().copied().filter(|level| level.is_available()).collect()
+    }
+
+    /// Whether this process can run this level.
+    pub fn is_available(self) -> bool {
+        Kernels::for_level(self).is_some()
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Level {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        Level::ALL.iter().copied().find(|level| level.name() == s).ok_or_else(|| Error::InvalidParameter {
+            name: "level",
+            expected: "scalar, avx2, neon or simd128",
+            got: format!("{s:?}"),
+        })
+    }
+}
+
+// Every function in a table checks the lengths of its rows itself (`check`), so that what it needs beyond that is its
+// level's instructions alone, and its inner loop is known to stay within the rows.
+type One = unsafe fn(&[f32], &[u8]) -> f32;
+type Four = unsafe fn(&[f32], [&[u8]; 4]) -> [f32; 4];
+
+/// The kernels of one [`Level`]. See the [module documentation](self) for what they promise.
+///
+/// All take rows of little-endian `f32` at any alignment. Time is linear in the dimension; nothing is allocated.
+///
+/// ```
+/// use twindex::Kernels;
+///
+/// let query = [1.0f32, 2.0, 3.0];
+/// let row: Vec<u8> = [4.0f32, 5.0, 6.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+/// let kernels = Kernels::best();
+/// assert_eq!(kernels.dot_f32(&query, &row), 32.0);
+/// assert_eq!(kernels.l2_f32(&query, &row), 27.0);
+/// ```
+pub struct Kernels {
+    level: Level,
+    dot_f32: One,
+    dot_f32_x4: Four,
+    l2_f32: One,
+    l2_f32_x4: Four,
+}
+
+#[expect(unsafe_code, reason = "calls of functions that need their level's instructions")]
+impl Kernels {
+    /// The kernels of the best level this process can run, detected once.
+    pub fn best() -> &'static Kernels {
+        static BEST: OnceLock<&'static Kernels> = OnceLock::new();
+        BEST.get_or_init(|| {
+            Level::ALL.iter().rev().find_map(|&level| Kernels::for_level(level)).unwrap_or(&scalar::KERNELS)
+        })
+    }
+
+    /// The kernels of this level, or `None` where this process cannot run them.
+    pub fn for_level(level: Level) -> Option<&'static Kernels> {
+        match level {
+            Level::Scalar => Some(&scalar::KERNELS),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 if std::arch::is_x86_feature_detected!("avx2") => Some(&x86::KERNELS),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Level::Neon if std::arch::is_aarch64_feature_detected!("neon") => Some(&neon::KERNELS),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128 => Some(&wasm::KERNELS),
+            _ => None,
+        }
+    }
+
+    /// Which level these are.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Inner product Σ qᵢxᵢ.
+    ///
+    /// # Panics
+    /// If `row` is not `4 * query.len()` bytes long.
+    #[inline]
+    pub fn dot_f32(&self, query: &[f32], row: &[u8]) -> f32 {
+        // SAFETY: the only way to a table is `for_level`, which found that this process runs its level.
+        unsafe { (self.dot_f32)(query, row) }
+    }
+
+    /// Inner product Σ qᵢxᵢ with each of four rows; the same bits as four calls of [`dot_f32`](Self::dot_f32).
+    ///
+    /// # Panics
+    /// If a row is not `4 * query.len()` bytes long.
+    #[inline]
+    pub fn dot_f32_x4(&self, query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.dot_f32_x4)(query, rows) }
+    }
+
+    /// Squared Euclidean distance Σ (qᵢ − xᵢ)².
+    ///
+    /// # Panics
+    /// If `row` is not `4 * query.len()` bytes long.
+    #[inline]
+    pub fn l2_f32(&self, query: &[f32], row: &[u8]) -> f32 {
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.l2_f32)(query, row) }
+    }
+
+    /// Squared Euclidean distance to each of four rows; the same bits as four calls of [`l2_f32`](Self::l2_f32).
+    ///
+    /// # Panics
+    /// If a row is not `4 * query.len()` bytes long.
+    #[inline]
+    pub fn l2_f32_x4(&self, query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.l2_f32_x4)(query, rows) }
+    }
+
+    /// Hints that the first `lines` cache lines (of 64 bytes) that `row` touches will be read soon. A hint only: it
+    /// changes no result, and on a target without such an instruction it is nothing. One instruction a line.
+    #[inline]
+    pub fn prefetch(&self, row: &[u8], lines: usize) {
+        #[cfg(target_arch = "x86_64")]
+        x86::prefetch(row, lines);
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        neon::prefetch(row, lines);
+        #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))))]
+        let _ = (row, lines);
+    }
+}
+
+impl fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernels").field("level", &self.level).finish_non_exhaustive()
+    }
+}
+
+#[inline]
+fn check(query: &[f32], row: &[u8]) {
+    if row.len() != size_of_val(query) {
+        refuse(query.len(), row.len());
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn refuse(components: usize, bytes: usize) -> ! {
+    panic!("a query of {components} components needs rows of {} bytes, this one has {bytes}", components * F32);
+}
+
+/// Addresses of the first `lines` cache lines that `row` touches.
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
+#[inline]
+fn cache_lines(row: &[u8], lines: usize) -> impl Iterator<Item = *const u8> {
+    const LINE: usize = 64;
+    let within_line = row.as_ptr().addr() % LINE;
+    let first = row.as_ptr().wrapping_sub(within_line);
+    let touched = (within_line + row.len()).div_ceil(LINE);
+    (0..lines.min(touched)).map(move |line| first.wrapping_add(line * LINE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_others_are_refused() {
+        for &level in Level::ALL {
+            assert_eq!(level.to_string().parse::<Level>().unwrap(), level);
+        }
+        for bad in ["", "AVX2", "avx512", "scalar "] {
+            let error = bad.parse::<Level>().unwrap_err();
+            assert_eq!(error.code(), "INVALID_PARAMETER");
+            assert!(error.to_string().contains(&format!("{bad:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn tables_are_of_the_level_asked_for() {
+        let available = Level::available();
+        assert_eq!(available.first(), Some(&Level::Scalar));
+        for &level in Level::ALL {
+            let table = Kernels::for_level(level);
+            assert_eq!(table.is_some(), available.contains(&level), "{level}");
+            assert!(table.is_none_or(|kernels| kernels.level() == level), "{level}");
+        }
+        assert_eq!(Some(&Kernels::best().level()), available.last());
+    }
+
+    #[test]
+    #[should_panic(expected = "a query of 3 components needs rows of 12 bytes, this one has 11")]
+    fn a_short_row_is_refused() {
+        Kernels::best().dot_f32(&[1.0; 3], &[0; 11]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a query of 3 components needs rows of 12 bytes, this one has 16")]
+    fn a_long_row_among_four_is_refused() {
+        Kernels::best().l2_f32_x4(&[1.0; 3], [&[0; 12], &[0; 12], &[0; 12], &[0; 16]]);
+    }
+
+    #[test]
+    #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
+    fn prefetch_covers_the_lines_a_row_touches_and_no_more() {
+        let buffer = vec![0u8; 512];
+        let start = buffer.as_ptr().align_offset(64);
+        // (offset within a line, length, lines asked for, lines hinted)
+        for (offset, len, lines, hinted) in [
+            (0, 64, 9, 1),
+            (0, 65, 9, 2),
+            (1, 64, 9, 2),
+            (63, 2, 9, 2),
+            (0, 256, 2, 2),
+            (32, 256, 9, 5),
+            (0, 256, 0, 0),
+        ] {
+            let row = &buffer[start + offset..][..len];
+            let addresses: Vec<usize> = cache_lines(row, lines).map(|p| p.addr()).collect();
+            let first = row.as_ptr().addr() - offset;
+            assert_eq!(addresses, (0..hinted).map(|i| first + 64 * i).collect::<Vec<_>>(), "{offset} {len} {lines}");
+            Kernels::best().prefetch(row, lines);
+        }
+    }
+}

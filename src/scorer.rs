@@ -1,0 +1,184 @@
+//! Ids in, distances out: the seam between the graph, which knows no vectors, and the rows, which know no graph.
+//!
+//! Below [`Scorer`] everything is static (codec × rows); at it there is one virtual call for each list of ids. A batch of
+//! ids leaves room for what makes scoring quick: all addresses are resolved first, rows ahead are prefetched, four rows
+//! share one pass over the query, and rows that are not resident are read sorted and coalesced.
+
+use crate::codec::Codec;
+use crate::error::{Error, Result};
+use crate::kernel::Kernels;
+use crate::storage::{RowBuf, Rows};
+
+/// Distances from the current query, or from a stored row, to rows given by id.
+pub trait Scorer {
+    /// Distances from the query to the rows `ids`, into `out` (same length). Damaged rows may give a distance that is not
+    /// finite; callers drop it.
+    ///
+    /// # Errors
+    /// Whatever the storage says; never for resident rows in range.
+    fn score(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()>;
+
+    /// Distances from the stored row `from` to the rows `ids`: for choosing neighbours.
+    ///
+    /// # Errors
+    /// As [`score`](Scorer::score).
+    fn score_from(&mut self, from: u32, ids: &[u32], out: &mut [f32]) -> Result<()>;
+}
+
+/// One factor a row, where the metric has them.
+pub trait Factors {
+    /// The factor of row `id`; 1 where there is none.
+    fn factor(&self, id: u32) -> f32;
+}
+
+/// Rows without factors.
+impl Factors for () {
+    fn factor(&self, _: u32) -> f32 {
+        1.0
+    }
+}
+
+impl<F: Factors> Factors for Option<F> {
+    #[inline]
+    fn factor(&self, id: u32) -> f32 {
+        self.as_ref().map_or(1.0, |factors| factors.factor(id))
+    }
+}
+
+impl<F: Factors> Factors for &F {
+    #[inline]
+    fn factor(&self, id: u32) -> f32 {
+        (**self).factor(id)
+    }
+}
+
+/// What a [`RowScorer`] reuses from one query to the next.
+#[derive(Debug, Default)]
+pub struct ScorerScratch<Q> {
+    query: Q,
+    from: Q,
+    fetched: RowBuf,
+}
+
+/// The one [`Scorer`]: a codec over rows.
+#[derive(Debug)]
+pub struct RowScorer<'a, C: Codec, R, F> {
+    codec: &'a C,
+    kernels: &'static Kernels,
+    rows: &'a R,
+    factors: F,
+    scratch: &'a mut ScorerScratch<C::Query>,
+}
+
+/// Addresses resolved at a time: one neighbour list of an index with m = 16.
+const TILE: usize = 32;
+/// Rows prefetched ahead of the ones being scored.
+const AHEAD: usize = 16;
+/// Cache lines prefetched of each row; the hardware follows the rest.
+const LINES: usize = 24;
+
+impl<'a, C: Codec, R: Rows, F: Factors> RowScorer<'a, C, R, F> {
+    /// A scorer for `query`, which is checked.
+    pub fn for_vector(
+        codec: &'a C,
+        kernels: &'static Kernels,
+        rows: &'a R,
+        factors: F,
+        query: &[f32],
+        scratch: &'a mut ScorerScratch<C::Query>,
+    ) -> Result<Self> {
+        codec.query(query, &mut scratch.query)?;
+        Ok(RowScorer { codec, kernels, rows, factors, scratch })
+    }
+
+    /// A scorer whose query is the stored row `id`.
+    pub fn for_row(
+        codec: &'a C,
+        kernels: &'static Kernels,
+        rows: &'a R,
+        factors: F,
+        id: u32,
+        scratch: &'a mut ScorerScratch<C::Query>,
+    ) -> Result<Self> {
+        let mut scorer = RowScorer { codec, kernels, rows, factors, scratch };
+        let mut query = std::mem::take(&mut scorer.scratch.query);
+        scorer.read_query(id, &mut query)?;
+        scorer.scratch.query = query;
+        Ok(scorer)
+    }
+
+    fn read_query(&mut self, id: u32, query: &mut C::Query) -> Result<()> {
+        let factor = self.factors.factor(id);
+        if let Some(row) = self.rows.resident(id) {
+            self.codec.query_from_row(row, factor, query);
+        } else {
+            self.rows.fetch(&[id], &mut self.scratch.fetched)?;
+            self.codec.query_from_row(self.scratch.fetched.row(0), factor, query);
+        }
+        Ok(())
+    }
+
+    /// `query` lies outside `self.scratch` here, so that the scratch can be borrowed.
+    fn score_query(&mut self, query: &C::Query, ids: &[u32], out: &mut [f32]) -> Result<()> {
+        if ids.len() != out.len() {
+            return Err(Error::LengthMismatch { what: "distances", expected: ids.len(), got: out.len() });
+        }
+        for (ids, out) in ids.chunks(TILE).zip(out.chunks_mut(TILE)) {
+            let mut rows: [&[u8]; TILE] = [&[]; TILE];
+            let mut resident = true;
+            for (row, &id) in rows.iter_mut().zip(ids) {
+                match self.rows.resident(id) {
+                    Some(bytes) => *row = bytes,
+                    None => {
+                        resident = false;
+                        break;
+                    }
+                }
+            }
+            if !resident {
+                self.rows.fetch(ids, &mut self.scratch.fetched)?;
+                for (i, row) in rows.iter_mut().take(ids.len()).enumerate() {
+                    *row = self.scratch.fetched.row(i);
+                }
+            }
+            self.score_tile(query, ids, &rows[..ids.len()], out);
+        }
+        Ok(())
+    }
+
+    fn score_tile(&self, query: &C::Query, ids: &[u32], rows: &[&[u8]], out: &mut [f32]) {
+        for row in rows.iter().take(AHEAD) {
+            self.kernels.prefetch(row, LINES);
+        }
+        let (fours, tail) = rows.as_chunks::<4>();
+        for (i, four) in fours.iter().enumerate() {
+            let at = i * 4;
+            for row in rows.iter().skip(at + AHEAD).take(4) {
+                self.kernels.prefetch(row, LINES);
+            }
+            let factors = std::array::from_fn(|j| self.factors.factor(ids[at + j]));
+            let distances = self.codec.distance_x4(self.kernels, query, *four, factors);
+            out[at..at + 4].copy_from_slice(&distances);
+        }
+        let at = rows.len() - tail.len();
+        for (i, row) in tail.iter().enumerate() {
+            out[at + i] = self.codec.distance(self.kernels, query, row, self.factors.factor(ids[at + i]));
+        }
+    }
+}
+
+impl<C: Codec, R: Rows, F: Factors> Scorer for RowScorer<'_, C, R, F> {
+    fn score(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()> {
+        let query = std::mem::take(&mut self.scratch.query);
+        let result = self.score_query(&query, ids, out);
+        self.scratch.query = query;
+        result
+    }
+
+    fn score_from(&mut self, from: u32, ids: &[u32], out: &mut [f32]) -> Result<()> {
+        let mut query = std::mem::take(&mut self.scratch.from);
+        let result = self.read_query(from, &mut query).and_then(|()| self.score_query(&query, ids, out));
+        self.scratch.from = query;
+        result
+    }
+}

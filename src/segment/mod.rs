@@ -1,0 +1,19 @@
+//! The file: a segment's sections, written forward in one pass and opened without reading them.
+//!
+//! [`SegmentWriter`] writes what [`Meta`] promises; [`Segment`] opens it in O(header) over any
+//! [`Storage`](crate::storage::Storage) and hands out views that check bounds; [`Segment::verify`] reads every byte
+//! and every link. This is the level below `Index`, public for tools that look into files.
+#![doc = include_str!("FORMAT.md")]
+
+mod format;
+mod reader;
+#[cfg(feature = "mmap")]
+mod save;
+mod verify;
+mod writer;
+
+pub use format::{BLOCK, Encoding, GraphMeta, IndexKind, LevelMeta, MAGIC, MAX_EF, MAX_LEVEL, MAX_M, Meta, VERSION};
+pub use reader::{FactorsView, KeysView, LinksView, Segment, TombstonesView};
+#[cfg(feature = "mmap")]
+pub use save::save_atomic;
+pub use writer::{SegmentWriter, order_by_key};
