@@ -1,11 +1,14 @@
 //! Readers of vector files, streaming: a batch of rows at a time, never the whole file.
 //!
-//! | format | layout | read by |
+//! | format | layout | elements |
 //! |---|---|---|
-//! | `.npy` | NumPy, header version 1 to 3, C order, either byte order | [`VectorReader`] (2-D `f2`, `f4`, `f8`), [`IntegerReader`] (1-D or 2-D `i4`, `i8`, `u4`, `u8`) |
-//! | `.fvecs` | every row: dimension as `i32`, then its components as `f32`, little-endian | [`VectorReader`] |
-//! | `.fbin` | rows and dimension as `u32`, then all components as `f32`, little-endian | [`VectorReader`] |
-//! | `.jsonl` | a JSON object (or a bare array) a line (feature `cli`) | [`VectorReader`] |
+//! | `.npy` | NumPy, header version 1 to 3, C order, either byte order | 2-D `f2`, `f4`, `f8` |
+//! | `.fvecs` | every row: dimension as `i32`, then its components, little-endian | `f32` |
+//! | `.fbin` | rows and dimension as `u32`, then all components, little-endian | `f32` |
+//! | `.jsonl` | a JSON object (or a bare array) a line (feature `cli`) | numbers |
+//!
+//! [`VectorReader`] reads these; [`IntegerReader`] reads keys and ground truth from 1-D or 2-D `.npy` of `i4`, `i8`,
+//! `u4` or `u8`.
 //!
 //! Components come out as finite `f32`: NaN, infinities and values that `f32` cannot hold are refused, and so are rows
 //! of different lengths, files that end early and bytes after the end. Every refusal is an [`Error::Dataset`] that

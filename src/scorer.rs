@@ -73,7 +73,7 @@ pub struct RowScorer<'a, C: Codec, R, F> {
 /// Addresses resolved at a time: one neighbour list of an index with m = 16.
 const TILE: usize = 32;
 /// Rows prefetched ahead of the ones being scored.
-const AHEAD: usize = 4;
+const AHEAD: usize = 16;
 /// Cache lines prefetched of each row; the hardware follows the rest.
 const LINES: usize = 24;
 

@@ -64,17 +64,22 @@ pub(crate) fn norm_limit(metric: Metric) -> f64 {
     }
 }
 
-/// The norm of `vector` in `f64`, once it is known to be fit for `metric`.
+/// The norm of a vector in `f64`, once it is known to be fit for `metric`. `component(i)` gives component i of `len`.
 ///
 /// Errors name row 0; a batch puts the right row in.
-pub(crate) fn checked_norm(vector: &[f32], dimension: usize, metric: Metric) -> Result<f64> {
-    if vector.len() != dimension {
-        return Err(Error::DimensionMismatch { expected: dimension, got: vector.len() });
+pub(crate) fn checked_norm(
+    len: usize,
+    component: impl Fn(usize) -> f32,
+    dimension: usize,
+    metric: Metric,
+) -> Result<f64> {
+    if len != dimension {
+        return Err(Error::DimensionMismatch { expected: dimension, got: len });
     }
-    let norm = squared_norm(vector).sqrt();
+    let norm = squared_norm(len, &component).sqrt();
     // An f64 sum of squared f32 is finite exactly when every component is.
     if !norm.is_finite() {
-        let component = vector.iter().position(|x| !x.is_finite()).unwrap_or(0);
+        let component = (0..len).find(|&i| !component(i).is_finite()).unwrap_or(0);
         return Err(Error::NotFinite { row: 0, component });
     }
     if metric == Metric::Cosine && !((1.0 / norm) as f32).is_finite() {
@@ -88,16 +93,19 @@ pub(crate) fn checked_norm(vector: &[f32], dimension: usize, metric: Metric) -> 
 }
 
 /// Σxᵢ² in eight fixed lanes, so that every target gets the same bits.
-fn squared_norm(vector: &[f32]) -> f64 {
+#[inline]
+fn squared_norm(len: usize, component: impl Fn(usize) -> f32) -> f64 {
     let mut lanes = [0f64; 8];
-    let (blocks, tail) = vector.as_chunks::<8>();
-    for block in blocks {
-        for (lane, &x) in lanes.iter_mut().zip(block) {
-            *lane += f64::from(x) * f64::from(x);
+    let whole = len - len % 8;
+    for block in (0..whole).step_by(8) {
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            let x = f64::from(component(block + i));
+            *lane += x * x;
         }
     }
-    for (lane, &x) in lanes.iter_mut().zip(tail) {
-        *lane += f64::from(x) * f64::from(x);
+    for (lane, i) in lanes.iter_mut().zip(whole..len) {
+        let x = f64::from(component(i));
+        *lane += x * x;
     }
     let [a, b, c, d, e, f, g, h] = lanes;
     ((a + e) + (c + g)) + ((b + f) + (d + h))

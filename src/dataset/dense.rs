@@ -207,7 +207,10 @@ impl<R: Read> Dense<R> {
         // No overflow: `new` has checked the product for all rows.
         match self.source.elements(rows * columns, element.size(), out, |bytes| decode(element, bytes))? {
             Ok(count) if count < rows * columns => {
-                let reason = format!("truncated: the header promises {} rows, the data end in this one", self.rows);
+                let reason = format!(
+                    "truncated: the header promises {} rows, {} bytes in all, the data end in this row",
+                    self.rows, self.length
+                );
                 return Err(self.source.error_in_row(self.next + count / columns, reason));
             }
             Ok(_) => {}

@@ -1,7 +1,8 @@
 //! An index read from a segment: nothing is decoded, nothing can be changed.
 
 use super::hnsw::Graph;
-use crate::codec::f32::F32Codec;
+use crate::codec::{Codec, f32::F32Codec};
+use crate::error::Result;
 use crate::scorer::Factors;
 use crate::segment::{FactorsView, LinksView, Segment};
 use crate::storage::Storage;
@@ -38,6 +39,17 @@ impl<S: Storage + ?Sized> Frozen<S> {
     pub fn find(&self, key: u64) -> Option<u32> {
         let tombstones = self.segment.tombstones();
         self.segment.keys().find(key).find(|&id| !tombstones.contains(id))
+    }
+
+    /// Reads every byte and every link, and checks every row as if it were added.
+    pub fn verify(&self) -> Result<()> {
+        self.segment.verify()?;
+        let (factors, stride) = (self.segment.factors(), self.codec.stride());
+        self.segment.codes().for_each_window(|first, window| {
+            (first..).zip(window.chunks_exact(stride)).try_for_each(|(id, row)| {
+                self.codec.validate(row, factors.factor(id)).map_err(|e| e.for_row(id as usize))
+            })
+        })
     }
 }
 

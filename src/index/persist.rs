@@ -213,8 +213,8 @@ impl<S: Storage + ?Sized> Index<S> {
     /// [`Error::ChecksumMismatch`] or [`Error::Corrupt`], naming the first place.
     pub fn verify(&self) -> Result<()> {
         match &self.state {
-            State::Growing(_) => Segment::open(Arc::new(self.to_bytes()?))?.verify(),
-            State::Frozen(frozen) => frozen.segment().verify(),
+            State::Growing(_) => Frozen::new(Segment::open(Arc::new(self.to_bytes()?))?).verify(),
+            State::Frozen(frozen) => frozen.verify(),
         }
     }
 }

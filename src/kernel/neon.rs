@@ -48,15 +48,13 @@ fn reduce(sums: float32x4_t) -> f32 {
 #[inline]
 #[target_feature(enable = "neon")]
 fn accumulate<const L2: bool, const N: usize>(query: &[f32], rows: [&[u8]; N]) -> [float32x4_t; N] {
-    let row_blocks = rows.map(|row| {
-        check(query, row);
-        row.as_chunks::<BLOCK>().0
-    });
+    rows.iter().for_each(|row| check(query, row));
     let query: &[u8] = bytemuck::cast_slice(query);
     let (query_blocks, query_tail) = query.as_chunks::<BLOCK>();
+    let row_blocks = rows.map(|row| &row.as_chunks::<BLOCK>().0[..query_blocks.len()]);
     let mut lanes = [[vdupq_n_f32(0.0); VECTORS]; N];
-    for (i, block) in query_blocks.iter().enumerate() {
-        let q = load_block(block);
+    for i in 0..query_blocks.len() {
+        let q = load_block(&query_blocks[i]);
         for (lanes, blocks) in lanes.iter_mut().zip(&row_blocks) {
             let x = load_block(&blocks[i]);
             for ((lanes, q), x) in lanes.iter_mut().zip(q).zip(x) {
@@ -64,16 +62,31 @@ fn accumulate<const L2: bool, const N: usize>(query: &[f32], rows: [&[u8]; N]) -
             }
         }
     }
-    for vector in 0..VECTORS {
-        let missing = query_tail.len().saturating_sub(vector * VECTOR);
-        if missing > 0 {
-            let q = load_end(query, missing);
-            for (lanes, row) in lanes.iter_mut().zip(rows) {
-                lanes[vector] = add_term::<L2>(lanes[vector], q, load_end(row, missing));
-            }
+    // Four calls and not a loop: an index known to the compiler keeps the lanes out of memory.
+    let tail = query_tail.len();
+    add_end::<L2, N, 0>(&mut lanes, query, rows, tail);
+    add_end::<L2, N, 1>(&mut lanes, query, rows, tail);
+    add_end::<L2, N, 2>(&mut lanes, query, rows, tail);
+    add_end::<L2, N, 3>(&mut lanes, query, rows, tail);
+    lanes.map(|[a, b, c, d]| vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d)))
+}
+
+/// Adds vector `V` of a tail of `tail` bytes, if it reaches that far.
+#[inline]
+#[target_feature(enable = "neon")]
+fn add_end<const L2: bool, const N: usize, const V: usize>(
+    lanes: &mut [[float32x4_t; VECTORS]; N],
+    query: &[u8],
+    rows: [&[u8]; N],
+    tail: usize,
+) {
+    if tail > V * VECTOR {
+        let from_end = tail - V * VECTOR;
+        let q = load_end(query, from_end);
+        for (lanes, row) in lanes.iter_mut().zip(rows) {
+            lanes[V] = add_term::<L2>(lanes[V], q, load_end(row, from_end));
         }
     }
-    lanes.map(|[a, b, c, d]| vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d)))
 }
 
 #[inline]
@@ -114,9 +127,15 @@ fn load_end(row: &[u8], from_end: usize) -> float32x4_t {
         const IOTA: [u8; VECTOR] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
         vqtbl1q_u8(load(last), vaddq_u8(load(&IOTA), vdupq_n_u8((VECTOR - from_end) as u8)))
     } else {
-        let mut padded = [0; VECTOR];
-        padded[..from_end].copy_from_slice(rest);
-        load(&padded)
+        load(&padded(rest))
     };
     vreinterpretq_f32_u8(bytes)
+}
+
+/// For rows of less than 16 bytes, of dimension 1 to 3.
+#[cold]
+fn padded(rest: &[u8]) -> [u8; VECTOR] {
+    let mut padded = [0; VECTOR];
+    padded[..rest.len()].copy_from_slice(rest);
+    padded
 }

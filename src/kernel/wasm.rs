@@ -1,8 +1,8 @@
 //! WebAssembly SIMD: the 16 lanes of a row are four 128-bit values.
 //!
-//! Engines on x86-64 have sixteen vector registers. Four rows at once would need sixteen for the lanes alone and be
-//! spilled in the inner loop, so four rows are two pairs, each with eight for its lanes and one vector of the query
-//! and of a row in flight.
+//! Engines on x86-64 have sixteen vector registers, as many as the lanes of four rows alone would fill. So four rows are
+//! passed over twice, each time for one half of every block: eight registers of lanes, and the query is loaded once for
+//! the four. A single row needs all its lanes at once, to hide the latency of the additions.
 
 #![expect(unsafe_code, reason = "intrinsics that read or write through pointers")]
 
@@ -27,8 +27,9 @@ fn one<const L2: bool>(query: &[f32], row: &[u8]) -> f32 {
 }
 
 fn four<const L2: bool>(query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
-    let ab = two::<L2>(query, [rows[0], rows[1]]);
-    let cd = two::<L2>(query, [rows[2], rows[3]]);
+    let [a, b, c, d] = accumulate::<L2, 4>(query, rows);
+    let ab = f32x4_add(i32x4_shuffle::<0, 1, 4, 5>(a, b), i32x4_shuffle::<2, 3, 6, 7>(a, b));
+    let cd = f32x4_add(i32x4_shuffle::<0, 1, 4, 5>(c, d), i32x4_shuffle::<2, 3, 6, 7>(c, d));
     let sums = f32x4_add(i32x4_shuffle::<0, 2, 4, 6>(ab, cd), i32x4_shuffle::<1, 3, 5, 7>(ab, cd));
     [
         f32x4_extract_lane::<0>(sums),
@@ -38,43 +39,62 @@ fn four<const L2: bool>(query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
     ]
 }
 
-/// The lanes of two rows, reduced from 16 to 2 each: `[a0, a1, b0, b1]`.
-#[inline]
-fn two<const L2: bool>(query: &[f32], rows: [&[u8]; 2]) -> v128 {
-    let [a, b] = accumulate::<L2, 2>(query, rows);
-    f32x4_add(i32x4_shuffle::<0, 1, 4, 5>(a, b), i32x4_shuffle::<2, 3, 6, 7>(a, b))
-}
-
 /// The lanes of `N` rows, reduced from 16 to 4.
 #[inline]
 fn accumulate<const L2: bool, const N: usize>(query: &[f32], rows: [&[u8]; N]) -> [v128; N] {
-    let row_blocks = rows.map(|row| {
-        check(query, row);
-        row.as_chunks::<BLOCK>().0
-    });
+    rows.iter().for_each(|row| check(query, row));
     let query: &[u8] = bytemuck::cast_slice(query);
     let (query_blocks, query_tail) = query.as_chunks::<BLOCK>();
+    let row_blocks = rows.map(|row| &row.as_chunks::<BLOCK>().0[..query_blocks.len()]);
     let mut lanes = [[f32x4_splat(0.0); VECTORS]; N];
-    for (i, block) in query_blocks.iter().enumerate() {
-        let (q, _) = block.as_chunks::<VECTOR>();
-        for vector in 0..VECTORS {
-            let q = load(&q[vector]);
-            for (lanes, blocks) in lanes.iter_mut().zip(&row_blocks) {
-                let (x, _) = blocks[i].as_chunks::<VECTOR>();
-                lanes[vector] = add_term::<L2>(lanes[vector], q, load(&x[vector]));
-            }
-        }
+    if N == 1 {
+        add_blocks::<L2, N, 0, 4>(&mut lanes, query_blocks, row_blocks);
+    } else {
+        add_blocks::<L2, N, 0, 2>(&mut lanes, query_blocks, row_blocks);
+        add_blocks::<L2, N, 2, 4>(&mut lanes, query_blocks, row_blocks);
     }
-    for vector in 0..VECTORS {
-        let missing = query_tail.len().saturating_sub(vector * VECTOR);
-        if missing > 0 {
-            let q = load_end(query, missing);
-            for (lanes, row) in lanes.iter_mut().zip(rows) {
-                lanes[vector] = add_term::<L2>(lanes[vector], q, load_end(row, missing));
-            }
-        }
-    }
+    // Four calls and not a loop: an index known to the compiler keeps the lanes out of memory.
+    let tail = query_tail.len();
+    add_end::<L2, N, 0>(&mut lanes, query, rows, tail);
+    add_end::<L2, N, 1>(&mut lanes, query, rows, tail);
+    add_end::<L2, N, 2>(&mut lanes, query, rows, tail);
+    add_end::<L2, N, 3>(&mut lanes, query, rows, tail);
     lanes.map(|[a, b, c, d]| f32x4_add(f32x4_add(a, c), f32x4_add(b, d)))
+}
+
+/// Adds the vectors `FROM..TO` of every block.
+#[inline(always)]
+fn add_blocks<const L2: bool, const N: usize, const FROM: usize, const TO: usize>(
+    lanes: &mut [[v128; VECTORS]; N],
+    query: &[[u8; BLOCK]],
+    rows: [&[[u8; BLOCK]]; N],
+) {
+    for i in 0..query.len() {
+        let q = load_block(&query[i]);
+        for (lanes, row) in lanes.iter_mut().zip(rows) {
+            let x = load_block(&row[i]);
+            for v in FROM..TO {
+                lanes[v] = add_term::<L2>(lanes[v], q[v], x[v]);
+            }
+        }
+    }
+}
+
+/// Adds vector `V` of a tail of `tail` bytes, if it reaches that far.
+#[inline(always)]
+fn add_end<const L2: bool, const N: usize, const V: usize>(
+    lanes: &mut [[v128; VECTORS]; N],
+    query: &[u8],
+    rows: [&[u8]; N],
+    tail: usize,
+) {
+    if tail > V * VECTOR {
+        let from_end = tail - V * VECTOR;
+        let q = load_end(query, from_end);
+        for (lanes, row) in lanes.iter_mut().zip(rows) {
+            lanes[V] = add_term::<L2>(lanes[V], q, load_end(row, from_end));
+        }
+    }
 }
 
 #[inline]
@@ -86,6 +106,13 @@ fn add_term<const L2: bool>(lanes: v128, q: v128, x: v128) -> v128 {
         f32x4_mul(q, x)
     };
     f32x4_add(lanes, term)
+}
+
+#[inline]
+fn load_block(block: &[u8; BLOCK]) -> [v128; VECTORS] {
+    let from: *const v128 = block.as_ptr().cast();
+    // SAFETY: the four loads read the 4 × 16 bytes of `block`, and need no alignment.
+    unsafe { [v128_load(from), v128_load(from.add(1)), v128_load(from.add(2)), v128_load(from.add(3))] }
 }
 
 #[inline]
@@ -105,8 +132,14 @@ fn load_end(row: &[u8], from_end: usize) -> v128 {
         let iota = u8x16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         u8x16_swizzle(load(last), u8x16_add(iota, u8x16_splat((VECTOR - from_end) as u8)))
     } else {
-        let mut padded = [0; VECTOR];
-        padded[..from_end].copy_from_slice(rest);
-        load(&padded)
+        load(&padded(rest))
     }
+}
+
+/// For rows of less than 16 bytes, of dimension 1 to 3.
+#[cold]
+fn padded(rest: &[u8]) -> [u8; VECTOR] {
+    let mut padded = [0; VECTOR];
+    padded[..rest.len()].copy_from_slice(rest);
+    padded
 }

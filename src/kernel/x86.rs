@@ -47,14 +47,15 @@ fn four<const L2: bool>(query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn accumulate<const L2: bool, const N: usize>(query: &[f32], rows: [&[u8]; N]) -> [__m128; N] {
-    let rows = rows.map(|row| {
-        check(query, row);
-        row.as_chunks::<BLOCK>()
-    });
+    rows.iter().for_each(|row| check(query, row));
     let (query_blocks, query_tail) = bytemuck::cast_slice(query).as_chunks::<BLOCK>();
+    let rows = rows.map(|row| {
+        let (blocks, tail) = row.as_chunks::<BLOCK>();
+        (&blocks[..query_blocks.len()], tail)
+    });
     let mut lanes = [[_mm256_setzero_ps(); 2]; N];
-    for (i, block) in query_blocks.iter().enumerate() {
-        let q = load(block);
+    for i in 0..query_blocks.len() {
+        let q = load(&query_blocks[i]);
         for (lanes, (blocks, _)) in lanes.iter_mut().zip(&rows) {
             let x = load(&blocks[i]);
             lanes[0] = add_term::<L2>(lanes[0], q[0], x[0]);

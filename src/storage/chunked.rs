@@ -11,8 +11,7 @@
 //! ids     0    F   2F       4F               8F = R               2R                   3R
 //!         └────┴────┴────────┴────────────────┴────────────────────┴────────────────────┴─ ─ ─
 //!
-//! id < R    chunk = 0 if id < F, else ⌊log2 id⌋ − log2 F + 1     row in chunk = id − 2^⌊log2 id⌋
-//! id ≥ R    chunk = log2 R − log2 F + (id >> log2 R)             row in chunk = id & (R − 1)
+//! s = min(max(⌊log2 id⌋, log2 F), log2 R)      chunk = s − log2 F + (id >> s)      row in chunk = id mod 2^s
 //!
 //! directory   bucket b holds the chunks 2^b − 1 .. 2^(b+1) − 1
 //!   [0] → [c0]
@@ -21,10 +20,15 @@
 //!   …  32 buckets in all
 //! ```
 //!
-//! F and R are powers of two: finding a row takes shifts, masks, two dependent loads (bucket, slot) and one
-//! well-predicted branch. No row straddles chunks. An index of ten rows takes 16 KiB, and at any size the part of the
-//! last chunk that is not used yet is the whole overhead (of which the operating system has only handed out the pages
-//! that were touched).
+//! F and R are powers of two: finding a row takes shifts, masks and two dependent loads (bucket, slot), and no branch:
+//! 2 ns more than a multiplication, whether there are thousands of chunks or one. No row straddles chunks. An index of
+//! ten rows takes 16 KiB, and at any size the part of the last chunk that is not used yet is the whole overhead (of
+//! which the operating system has only handed out the pages that were touched).
+//!
+//! **Huge pages.** With the feature `mmap`, on Linux, chunks of 2 MiB and more are mapped at a multiple of 2 MiB with
+//! the advice to use huge pages. It pays: reading rows of 384 `f32` at random from 150 MB, inner product included,
+//! took 210 ns a row, against 334 ns on 4 KiB pages (x86-64, AVX2). A chunk's last piece below 2 MiB has small pages,
+//! which is why full chunks of 8 MiB (211 ns) are better than of 4 MiB (244 ns), where 16 and 64 MiB gain no more.
 //!
 //! **Publication.** Writers hold a mutex, fill rows beyond `count`, and then store the new `count` (Release). A reader
 //! loads `count` (Acquire) and looks at rows below it only. So whatever it sees is complete, it waits for nobody, and
@@ -66,8 +70,9 @@ pub struct ChunkOptions {
 }
 
 impl ChunkOptions {
-    /// The default of [`chunk_bytes`](Self::chunk_bytes): 4 MiB.
-    pub const DEFAULT_CHUNK_BYTES: usize = 4 << 20;
+    /// The default of [`chunk_bytes`](Self::chunk_bytes): 8 MiB with the feature `mmap`, where unused pages cost
+    /// nothing and huge pages gain, 1 MiB without it.
+    pub const DEFAULT_CHUNK_BYTES: usize = if cfg!(feature = "mmap") { 8 << 20 } else { 1 << 20 };
 }
 
 impl Default for ChunkOptions {
@@ -109,15 +114,8 @@ impl Plan {
     /// The chunk of row `id`, and the row's number within it.
     #[inline(always)]
     fn locate(self, id: u32) -> (u32, u32) {
-        let chunk = id >> self.full;
-        if chunk != 0 {
-            (self.full - self.first + chunk, id & ((1 << self.full) - 1))
-        } else if id >> self.first == 0 {
-            (0, id)
-        } else {
-            let top = id.ilog2();
-            (top - self.first + 1, id ^ (1 << top))
-        }
+        let size = (id | 1 << self.first).ilog2().min(self.full);
+        (size - self.first + (id >> size), id & ((1 << size) - 1))
     }
 
     /// The first id of a chunk, and how many rows it has.
@@ -661,5 +659,85 @@ impl<T: Cell> ChunkedCells<T> {
 impl<T> fmt::Debug for ChunkedCells<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.chunks.debug("ChunkedCells", f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Strides: a byte, odd, more than the first chunk, more than a full chunk.
+    fn plans() -> Vec<Plan> {
+        let mut plans = Vec::new();
+        for stride in [1, 3, 1536, 20_000, 9 << 20] {
+            for chunk_bytes in [4 << 10, 1 << 20, 8 << 20] {
+                plans.push(Plan::new(stride, &ChunkOptions { chunk_bytes, rows_per_chunk: None }).unwrap());
+            }
+        }
+        for rows in [1, 2, 1024, 1 << 31] {
+            plans.push(Plan::new(4, &ChunkOptions { rows_per_chunk: Some(rows), ..Default::default() }).unwrap());
+        }
+        plans
+    }
+
+    #[test]
+    fn chunks_follow_each_other_and_locate_finds_them() {
+        for plan in plans() {
+            let mut next = 0;
+            for chunk in (0..1000).take_while(|&chunk| plan.span(chunk).0 < u64::from(MAX_ROWS)) {
+                let (start, rows) = plan.span(chunk);
+                assert_eq!(start, next, "{plan:?}: chunk {chunk} does not begin where the one before ends");
+                next = start + rows;
+                let last = (next - 1).min(u64::from(MAX_ROWS)) as u32;
+                let start = start as u32;
+                assert_eq!(plan.locate(start), (chunk, 0), "{plan:?}: first row");
+                assert_eq!(plan.locate(last), (chunk, last - start), "{plan:?}: last row");
+                let middle = start + (last - start) / 2;
+                assert_eq!(plan.locate(middle), (chunk, middle - start), "{plan:?}: a row between");
+            }
+            let (chunk, row) = plan.locate(MAX_ROWS - 1);
+            assert_eq!(plan.span(chunk).0 + u64::from(row), u64::from(MAX_ROWS - 1), "{plan:?}: the last id");
+        }
+    }
+
+    #[test]
+    fn chunks_fill_the_sizes_asked_for() {
+        let plan = Plan::new(1536, &ChunkOptions { chunk_bytes: 8 << 20, rows_per_chunk: None }).unwrap();
+        assert_eq!((plan.span(0).1, plan.span(1).1, plan.span(2).1), (8, 8, 16));
+        assert_eq!(plan.span(1000).1, 4096);
+        let plan = Plan::new(1536, &ChunkOptions { rows_per_chunk: Some(1024), ..Default::default() }).unwrap();
+        assert!((0..100).all(|chunk| plan.span(chunk).1 == 1024));
+    }
+
+    #[test]
+    fn buckets_hold_all_chunks_once() {
+        let mut next = (0, 0);
+        for chunk in 0..5000 {
+            assert_eq!(bucket_of(chunk), next);
+            next = if next.1 + 1 == 1 << next.0 { (next.0 + 1, 0) } else { (next.0, next.1 + 1) };
+        }
+        assert_eq!(bucket_of(u32::MAX - 1), (BUCKETS - 1, (1 << (BUCKETS - 1)) - 1));
+    }
+
+    #[test]
+    fn blocks_are_zeroed_and_aligned() {
+        // Below and from the size of a huge page on.
+        for bytes in [1, 63, 16 << 10, (2 << 20) - 1, 2 << 20, (6 << 20) + 5] {
+            let block = Block::new(bytes).unwrap();
+            let align =
+                if cfg!(all(feature = "mmap", target_os = "linux")) && bytes >= 2 << 20 { 2 << 20 } else { ALIGN };
+            assert_eq!(block.start.addr().get() % align, 0, "{bytes} bytes");
+            // SAFETY: the block has that many initialised bytes, lives, and nothing else refers to them.
+            let memory = unsafe { NonNull::slice_from_raw_parts(block.start, bytes as usize).as_mut() };
+            assert!(memory.iter().all(|&byte| byte == 0), "{bytes} bytes");
+            memory.fill(0xff);
+        }
+    }
+
+    #[test]
+    fn a_refused_block_is_an_error() {
+        for bytes in [u64::MAX, i64::MAX as u64, 1 << 60] {
+            assert!(matches!(Block::new(bytes), Err(Error::OutOfMemory { bytes: b }) if b == bytes));
+        }
     }
 }

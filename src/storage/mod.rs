@@ -21,7 +21,7 @@ pub mod window;
 pub use chunked::{Cell, ChunkOptions, ChunkedCells, ChunkedRows, MAX_ROWS};
 #[cfg(feature = "mmap")]
 pub use mmap::MmapStorage;
-pub use window::{Section, SectionRows};
+pub use window::{GAP_BYTES, Section, SectionRows, WINDOW_BYTES};
 
 use crate::error::{Error, Result};
 use std::sync::Arc;

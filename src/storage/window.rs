@@ -44,6 +44,11 @@ impl<S: Storage + ?Sized> Section<S> {
         }
     }
 
+    /// The storage it is a range of.
+    pub fn storage(&self) -> &Arc<S> {
+        &self.storage
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.len

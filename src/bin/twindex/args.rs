@@ -7,7 +7,7 @@ use twindex::{IndexKind, MAX_EF, MAX_M, Metric};
 
 /// Vector search: exact and HNSW search over one file format
 #[derive(Debug, Parser)]
-#[command(name = "twindex", version, max_term_width = 100)]
+#[command(name = "twindex", version)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

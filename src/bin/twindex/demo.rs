@@ -143,7 +143,7 @@ fn what_next(out: &mut impl Write, path: &Path, folder: &Path) -> Result<(), Fai
     writeln!(out, "\nNext:")?;
     writeln!(out, "  {program} info {path}")?;
     writeln!(out, "  {program} search {path} --like 6")?;
-    writeln!(out, "  {program} bench {path} --queries {folder}/queries.f16.npy")?;
+    writeln!(out, "  {program} bench {path} \\\n      --queries {folder}/queries.f16.npy")?;
     writeln!(out, "  {program} build --help")?;
     Ok(())
 }

@@ -22,7 +22,7 @@ struct Report {
     kind: &'static str,
     metric: &'static str,
     dimension: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
     graph: Option<GraphReport>,
     ef: usize,
     /// The kernels this machine would search with.

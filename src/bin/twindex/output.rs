@@ -1,7 +1,7 @@
 //! Standard output, files, progress bars, and numbers as people read them.
 
 use crate::failure::Failure;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -49,15 +49,20 @@ pub fn progress(what: &'static str, total: Option<u64>) -> ProgressBar {
     }
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
     let template = match total {
-        Some(_) => "{msg} [{wide_bar}] {human_pos}/{human_len}  {rate}  {eta} left",
+        Some(_) => "{msg} [{wide_bar}] {human_pos}/{human_len}  {rate}  {left}",
         None => "{msg} {spinner} {human_pos}  {rate}",
     };
     let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
         // A bar that cannot be drawn is no reason to stop.
         let _ = write!(out, "{}/s", count(state.per_sec() as u64));
     };
+    let left = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        if state.pos() > 0 {
+            let _ = write!(out, "{:#} left", HumanDuration(state.eta()));
+        }
+    };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
+    bar.set_style(style.with_key("rate", rate).with_key("left", left).progress_chars("=> "));
     bar.set_message(what);
     bar
 }

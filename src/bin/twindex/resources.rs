@@ -1,11 +1,17 @@
 //! CPU time and memory of this process, as far as the operating system tells.
 
+#[cfg(unix)]
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    time::TimeVal,
+};
+
 /// Seconds of CPU time this process has used so far, all threads together, in user and kernel mode.
 #[cfg(unix)]
 pub fn cpu_seconds() -> Option<f64> {
-    let usage = usage()?;
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    Some(seconds(usage.ru_utime) + seconds(usage.ru_stime))
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    let seconds = |t: TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
+    Some(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
 /// The most memory this process has had resident so far, in bytes; mapped files count where they are resident.
@@ -19,17 +25,7 @@ pub fn peak_rss_bytes() -> Option<u64> {
         }
     }
     let unit = if cfg!(target_vendor = "apple") { 1 } else { 1024 };
-    u64::try_from(usage()?.ru_maxrss).ok().map(|peak| peak * unit)
-}
-
-#[cfg(unix)]
-#[expect(unsafe_code, reason = "the standard library does not tell the CPU time of the process")]
-fn usage() -> Option<libc::rusage> {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is valid for writing one `rusage`, which is all that `getrusage` does with it.
-    let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    // SAFETY: `rusage` is integers throughout, for which zero bytes are a value, and the call only writes more of them.
-    (status == 0).then(|| unsafe { usage.assume_init() })
+    u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok().map(|peak| peak * unit)
 }
 
 #[cfg(not(unix))]

@@ -1,0 +1,107 @@
+// Builds the package into dist/:
+//
+//   cargo (profile `wasm`) → wasm-bindgen → wasm-opt      dist/twindex.wasm
+//                                 └ glue → src/glue.js    dist/glue.js, the same for CommonJS
+//   tsc over src/                                         dist/*.js, *.d.ts
+//   each of those modules, transpiled                     dist/cjs/*.js, *.d.ts
+//
+//   node scripts/build.mjs [--no-wasm]     --no-wasm keeps the module that was built last
+import { execFileSync } from 'node:child_process';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
+import ts from 'typescript';
+
+const js = resolve(dirname(fileURLToPath(import.meta.url)), '..');
+const root = resolve(js, '..');
+const src = join(js, 'src');
+const dist = join(js, 'dist');
+const cjs = join(dist, 'cjs');
+const target = resolve(root, process.env.CARGO_TARGET_DIR ?? 'target');
+const kept = join(target, 'npm');
+
+// Instructions that every engine with SIMD has.
+const WASM_FEATURES = [
+  '--enable-simd',
+  '--enable-bulk-memory',
+  '--enable-nontrapping-float-to-int',
+  '--enable-sign-ext',
+  '--enable-mutable-globals',
+  '--enable-reference-types',
+  '--enable-multivalue',
+];
+
+function run(command, args, cwd = root) {
+  execFileSync(command, args, { cwd, stdio: 'inherit' });
+}
+
+/** A command with the Rust that builds for WebAssembly and the tools of the locked versions on the path. */
+function withWasm(command, args) {
+  const script = join(root, 'scripts', 'with');
+  if (existsSync(script)) run(script, ['wasm', command, ...args]);
+  else run(command, args);
+}
+
+function buildWasm() {
+  withWasm('cargo', [
+    ...['build', '--profile', 'wasm', '--lib', '--no-default-features', '--target', 'wasm32-unknown-unknown'],
+  ]);
+  mkdirSync(kept, { recursive: true });
+  const built = join(target, 'wasm32-unknown-unknown', 'wasm', 'twindex.wasm');
+  withWasm('wasm-bindgen', [
+    ...['--target', 'web', '--omit-default-module-path', '--out-name', 'glue', '--out-dir', kept, built],
+  ]);
+  const optimise = join(js, 'node_modules', 'binaryen', 'bin', 'wasm-opt');
+  run(process.execPath, [optimise, '-O4', ...WASM_FEATURES, join(kept, 'glue_bg.wasm'), '-o', join(kept, 'twindex.wasm')]);
+}
+
+function buildTypeScript() {
+  rmSync(dist, { recursive: true, force: true });
+  copyFileSync(join(kept, 'glue.js'), join(src, 'glue.js'));
+  copyFileSync(join(kept, 'glue.d.ts'), join(src, 'glue.d.ts'));
+  run(process.execPath, [join(js, 'node_modules', 'typescript', 'bin', 'tsc'), '-p', js]);
+  copyFileSync(join(kept, 'glue.js'), join(dist, 'glue.js'));
+  copyFileSync(join(kept, 'twindex.wasm'), join(dist, 'twindex.wasm'));
+}
+
+function buildCommonJs() {
+  mkdirSync(cjs);
+  writeFileSync(join(cjs, 'package.json'), '{ "type": "commonjs" }\n');
+  for (const name of readdirSync(dist)) {
+    if (name.endsWith('.d.ts')) copyFileSync(join(dist, name), join(cjs, name));
+    if (!name.endsWith('.js')) continue;
+    const { outputText } = ts.transpileModule(readFileSync(join(dist, name), 'utf8'), {
+      compilerOptions: { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.CommonJS },
+      fileName: name,
+    });
+    writeFileSync(join(cjs, name), outputText);
+  }
+  copyFileSync(join(js, 'scripts', 'location.cjs'), join(cjs, 'location.js'));
+}
+
+/** The types of internal modules (`glue` above all) are no part of the package. */
+function dropInternalTypes() {
+  const kept = new Set();
+  const visit = (name) => {
+    if (kept.has(name)) return;
+    kept.add(name);
+    for (const [, next] of readFileSync(join(dist, name), 'utf8').matchAll(/from '\.\/(.+?)\.js'/g)) visit(`${next}.d.ts`);
+  };
+  visit('index.d.ts');
+  for (const name of readdirSync(dist)) if (name.endsWith('.d.ts') && !kept.has(name)) rmSync(join(dist, name));
+}
+
+function report() {
+  const wasm = readFileSync(join(dist, 'twindex.wasm'));
+  const kib = (bytes) => `${(bytes / 1024).toFixed(1)} KiB`;
+  const gzip = gzipSync(wasm, { level: 9 }).length;
+  console.log(`twindex.wasm: ${kib(wasm.length)}, gzip ${kib(gzip)}, brotli ${kib(brotliCompressSync(wasm).length)}`);
+}
+
+if (!process.argv.includes('--no-wasm')) buildWasm();
+buildTypeScript();
+dropInternalTypes();
+buildCommonJs();
+for (const name of readdirSync(root)) if (name.startsWith('LICENSE')) copyFileSync(join(root, name), join(js, name));
+report();

@@ -1,0 +1,32 @@
+// The page of browser.mjs: the suites here, then in a worker, then each way of loading in a worker of its own.
+import { cases } from './init-cases.mjs';
+import { runSuites } from './browser-suites.mjs';
+
+const only = new URLSearchParams(location.search).get('only') ?? '';
+
+await runSuites(only, 'page', globalThis.report);
+
+await new Promise((done) => {
+  const worker = new Worker('browser-worker.mjs', { type: 'module' });
+  worker.onmessage = ({ data }) => (data ? globalThis.report(data) : done());
+  worker.onerror = (event) => {
+    globalThis.report({ name: 'worker', error: event.message });
+    done();
+  };
+  worker.postMessage(only);
+});
+
+for (const name of Object.keys(cases).filter((n) => n.includes(only))) {
+  const worker = new Worker('init-worker.mjs', { type: 'module' });
+  const began = performance.now();
+  const outcome = await new Promise((done) => {
+    worker.onmessage = ({ data }) => done(data);
+    worker.onerror = (event) => done(event.message || 'the worker did not start');
+    worker.postMessage(name);
+  });
+  worker.terminate();
+  const error = outcome === 'ok' ? '' : outcome;
+  await globalThis.report({ name: `init: ${name}`, error, milliseconds: performance.now() - began });
+}
+
+globalThis.finished = true;

@@ -1,0 +1,122 @@
+// Runs the suites in Node.js: node test/node.mjs [part of a test's name]
+import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { test as nodeTest } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { Worker } from 'node:worker_threads';
+import { equal, place, same, tests } from './harness.mjs';
+import { cases } from './init-cases.mjs';
+import { native, prepare, readFixture } from './prepare.mjs';
+import { checkTypes } from './types/check.mjs';
+
+const here = dirname(fileURLToPath(import.meta.url));
+const root = resolve(here, '../..');
+const js = resolve(here, '..');
+const only = process.argv[2] ?? '';
+const test = (name, body) => (name.includes(only) ? nodeTest(name, body) : undefined);
+
+place.name = 'node';
+place.fixture = async (name) => readFixture(name);
+prepare();
+
+await import('./suites/api.mjs');
+await import('./suites/values.mjs');
+await import('./suites/files.mjs');
+await import('./suites/parity.mjs');
+await import('./suites/fuzz.mjs');
+for (const { name, body } of tests) test(name, body);
+
+// The reverse direction: a file saved here, searched natively.
+test('a file written here is read natively', async () => {
+  const { Index } = await import('twindex');
+  const { linesOf } = await import('./suites/parity.mjs');
+  const { randomVectors } = await import('./harness.mjs');
+  const { mkdtempSync, rmSync, writeFileSync } = await import('node:fs');
+  const { tmpdir } = await import('node:os');
+  const folder = mkdtempSync(join(tmpdir(), 'twindex-'));
+  const dimension = 21;
+  const index = await Index.create({ dimension, metric: 'cosine', m: 5, efConstruction: 30 });
+  const vectors = randomVectors(700, dimension, 8);
+  for (let i = 0; i < 700; i++) index.add(2n ** 60n + BigInt(i), vectors.subarray(i * dimension, (i + 1) * dimension));
+  for (let i = 0; i < 700; i += 9) index.remove(2n ** 60n + BigInt(i));
+  writeFileSync(join(folder, 'a.twx'), index.save());
+  const queries = randomVectors(30, dimension, 9);
+  writeFileSync(join(folder, 'q.f32'), new Uint8Array(queries.buffer));
+  const lines = native('search', join(folder, 'a.twx'), join(folder, 'q.f32'), 12, 50, false).trim().split('\n');
+  same(lines, linesOf(index, queries, dimension, { k: 12, ef: 50 }));
+  rmSync(folder, { recursive: true });
+});
+
+for (const name of Object.keys(cases)) {
+  test(`init: ${name}`, async () => {
+    const worker = new Worker(new URL('./init-worker.mjs', import.meta.url), { workerData: name });
+    const outcome = await new Promise((done, fail) => {
+      worker.once('message', done);
+      worker.once('error', fail);
+    });
+    await worker.terminate();
+    equal(outcome, 'ok');
+  });
+}
+
+test('the CommonJS build is the same package', async () => {
+  const { createRequire } = await import('node:module');
+  const { Index, init, TwindexError, SearchResult } = createRequire(import.meta.url)('twindex');
+  await init();
+  const index = await Index.create({ dimension: 2, metric: 'cosine' });
+  index.add(1, [3, 4]);
+  equal(index.search([3, 4]) instanceof SearchResult, true);
+  try {
+    index.add(1, [3, 4]);
+  } catch (error) {
+    equal(error instanceof TwindexError && error.code, 'DUPLICATE_KEY');
+  }
+});
+
+test('`using` frees', async () => {
+  const { Index } = await import('twindex');
+  const ts = (await import('typescript')).default;
+  const source = 'globalThis.ran = (async (Index) => { using index = await Index.create({ dimension: 1, metric: "l2" }); return index; })';
+  const { outputText } = ts.transpileModule(source, { compilerOptions: { target: ts.ScriptTarget.ES2022 } });
+  await import(`data:text/javascript,${encodeURIComponent(outputText)}`);
+  const index = await globalThis.ran(Index);
+  let code;
+  try {
+    index.search([1]);
+  } catch (error) {
+    code = error.code;
+  }
+  equal(code, 'DISPOSED');
+});
+
+test('the file is small, and has SIMD in it', () => {
+  const { gzipSync } = process.getBuiltinModule('node:zlib');
+  const wasm = readFileSync(join(js, 'dist', 'twindex.wasm'));
+  const gzip = gzipSync(wasm, { level: 9 }).length;
+  equal(gzip <= 120 * 1024, true, `${gzip} bytes gzipped`);
+  const memory = WebAssembly.Module.imports(new WebAssembly.Module(wasm)).filter(({ kind }) => kind === 'memory');
+  same(memory, []);
+});
+
+test('no eval in what is shipped (B155)', async () => {
+  const { readdirSync } = await import('node:fs');
+  for (const folder of ['dist', 'dist/cjs']) {
+    for (const name of readdirSync(join(js, folder))) {
+      if (!name.endsWith('.js')) continue;
+      const text = readFileSync(join(js, folder, name), 'utf8');
+      equal(/\beval\s*\(|new Function\b|\bFunction\s*\(/.test(text), false, `${folder}/${name}`);
+      if (folder === 'dist') equal(/\bimport\s*\(/.test(text), false, `dynamic import in ${name} (B153)`);
+    }
+  }
+});
+
+test('types: strict, skipLibCheck off, with and without the DOM', () => checkTypes());
+
+test('Rust suites in WebAssembly: storage conformance, kernel parity', () => {
+  const script = join(root, 'scripts', 'with');
+  const cargo = ['cargo', 'test', '--no-default-features', '--target', 'wasm32-unknown-unknown', '--test', 'wasm'];
+  const [command, ...args] = existsSync(script) ? [script, 'wasm-node', ...cargo] : cargo;
+  const output = execFileSync(command, args, { cwd: root, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+  equal(/test result: ok\. [1-9]/.test(output), true, output);
+});
