@@ -24,7 +24,7 @@ pub struct View<'a> {
     pub visible: Admits<'a>,
     /// Key of a row.
     pub key: &'a dyn Fn(u32) -> u64,
-    /// The visible row of a key.
+    /// The row a key has now: perhaps one that came after this reader, and that it does not see.
     pub find: &'a dyn Fn(u64) -> Option<u32>,
     /// The graph, where there is one.
     pub graph: Option<&'a dyn Graph>,
@@ -63,13 +63,25 @@ pub fn search(
     if k == 0 {
         return Ok(Vec::new());
     }
+    let visible = |id| view.visible.is_none_or(|visible| visible(id));
+    let mut listed = Vec::new();
+    let is_listed;
     let matching = match params.filter {
         None => Matching::All,
         Some(Filter::Keys(keys)) => {
             let mut ids: Vec<u32> = keys.iter().filter_map(|&key| (view.find)(key)).collect();
-            ids.sort_unstable();
-            ids.dedup();
-            Matching::Ids(ids)
+            if ids.iter().all(|&id| visible(id)) {
+                ids.sort_unstable();
+                ids.dedup();
+                Matching::Ids(ids)
+            } else {
+                // A key was updated since this reader started: the row it sees is the one before, which only a walk over
+                // the rows finds.
+                listed.extend_from_slice(keys);
+                listed.sort_unstable();
+                is_listed = |key: u64| listed.binary_search(&key).is_ok();
+                Matching::By(&is_listed)
+            }
         }
         Some(Filter::By(predicate)) => Matching::By(predicate),
     };
