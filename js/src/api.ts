@@ -3,8 +3,8 @@
 import {
   allocate,
   checkBoolean,
+  checkCount,
   checkInteger,
-  checkK,
   checkName,
   checkOptions,
   checkRadius,
@@ -112,7 +112,7 @@ export interface OpenOptions {
 export interface SearchOptions {
   /** How many hits: any non-negative integer, default 10. There are as many as there are rows to find. */
   k?: number;
-  /** Candidates looked at, 1 to 2^20; at least `k` are. More find better and take longer. */
+  /** Candidates looked at: 1 or more; at least `k` are. More find better and take longer. */
   ef?: number;
   /** Look at every row instead of following the graph. */
   exact?: boolean;
@@ -548,8 +548,8 @@ export class Index {
   #searchOptions(call: string, options: SearchOptions | undefined) {
     const given = checkOptions(options, call, SEARCH_OPTIONS);
     return {
-      k: checkK(given.k),
-      ef: optionalInteger(given.ef, 'ef'),
+      k: given.k === undefined ? 10 : checkCount(given.k, 'k', 0),
+      ef: given.ef === undefined ? undefined : checkCount(given.ef, 'ef', 1),
       exact: checkBoolean(given.exact, 'exact'),
       radius: checkRadius(given.radius),
       filter: this.#filter(given.filter),

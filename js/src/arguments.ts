@@ -141,12 +141,11 @@ export function optionalInteger(value: unknown, name: string): number | undefine
   return value === undefined ? undefined : checkInteger(value, name);
 }
 
-/** @internal A count of hits: any non-negative integer; beyond 2^32 there is nothing to find. */
-export function checkK(value: unknown): number {
-  if (value === undefined) return 10;
-  if (typeof value !== 'number') throw invalid(`k must be an integer, got ${describe(value)}`);
-  if (!Number.isInteger(value) || value < 0) {
-    throw new TwindexError('INVALID_PARAMETER', `k must be a non-negative integer, got ${value}`);
+/** @internal A number of rows to find or look at, `least` or more; beyond 2^32 - 1 there are none. */
+export function checkCount(value: unknown, name: string, least: number): number {
+  if (typeof value !== 'number') throw invalid(`${name} must be an integer, got ${describe(value)}`);
+  if (!Number.isInteger(value) || value < least) {
+    throw new TwindexError('INVALID_PARAMETER', `${name} must be an integer of ${least} or more, got ${value}`);
   }
   return Math.min(value, U32_MAX);
 }

@@ -8,7 +8,6 @@
  * | `INVALID_ARGUMENT` | an argument has the wrong type or form; the message names it |
  * | `INVALID_PARAMETER` | an option is outside its documented range |
  * | `DISPOSED` | the index was freed |
- * | `BUSY` | the index was called from within its own source's `readInto` |
  * | `UNSUPPORTED_ENGINE` | no WebAssembly, or none with SIMD |
  * | `LOAD_FAILED` | the `.wasm` file could not be fetched, read or compiled |
  * | `INTERNAL` | the engine stopped in the middle of a call; that index is lost, others are not |
@@ -36,7 +35,6 @@ export type TwindexErrorCode =
   | 'INVALID_ARGUMENT'
   | 'INVALID_PARAMETER'
   | 'DISPOSED'
-  | 'BUSY'
   | 'UNSUPPORTED_ENGINE'
   | 'LOAD_FAILED'
   | 'INTERNAL'

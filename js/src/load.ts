@@ -98,10 +98,15 @@ async function load(source: unknown): Promise<WebAssembly.Memory> {
     throw failed('the promise given', 'it was rejected', cause);
   }
   const module = await compiled(given);
+  const other = 'it is not the .wasm file of this version of twindex';
+  // The glue believes what it is given, for good: look before.
+  if (!WebAssembly.Module.exports(module).some(({ name }) => name === 'rawindex_create')) {
+    throw failed('the module given', other);
+  }
   try {
     return (await start({ module_or_path: module })).memory;
   } catch (cause) {
-    throw failed('the module', 'it is not the .wasm file of this version of twindex', cause);
+    throw failed('the module given', other, cause);
   }
 }
 

@@ -121,9 +121,9 @@ export const METRICS = ['l2', 'ip', 'cosine'];
 export const KINDS = ['flat', 'hnsw'];
 
 /** Some rows under keys 0.. in a new index. */
-export async function filled(Index, { count = 200, dimension = 8, metric = 'l2', kind = 'hnsw', seed = 1, ...more } = {}) {
+export async function filled(Index, { count = 200, dimension = 8, metric = 'l2', kind = 'hnsw', ...more } = {}) {
   const index = await Index.create({ dimension, metric, kind, ...more });
-  const vectors = randomVectors(count, dimension, seed);
+  const vectors = randomVectors(count, dimension, 1);
   index.addBatch(Array.from({ length: count }, (_, i) => i), vectors);
   const row = (i) => vectors.subarray(i * dimension, (i + 1) * dimension);
   return { index, vectors, row };

@@ -20,7 +20,8 @@ export const cases = {
     await init('nowhere.wasm');
     first.add(2, [3, 4]);
     equal(first.size, 2);
-    equal(first.memory, (await works(Index)).memory);
+    const second = await works(Index);
+    equal(first.memory, second.memory, 'one memory for all');
   },
   async 'a URL, as a string'({ init, Index }, { wasm }) {
     await init(wasm);

@@ -213,9 +213,15 @@ test('min(k, rows) hits, each once, whatever k (B22, B23, B26, B29)', async () =
         }
       }
       for (const k of [-1, 1.5, NaN, Infinity]) await refuses(() => index.search(query, { k }), 'INVALID_PARAMETER', 'k');
-      for (const ef of [0, -1, 1.5, NaN, 2 ** 20 + 1, 2 ** 32 + 1, Infinity]) {
+      for (const ef of [0, -1, 1.5, NaN, Infinity]) {
         await refuses(() => index.search(query, { ef, k: 0 }), 'INVALID_PARAMETER', 'ef');
       }
+      const { memory } = index;
+      for (const ef of [1, 2 ** 20, 2 ** 31, 2 ** 32 + 1, 2 ** 53]) {
+        equal(index.search(query, { ef, k: 5 }).length, Math.min(5, count));
+        equal(index.searchBatch([query], { ef, k: 2 ** 53 })[0].length, count);
+      }
+      ok(index.memory - memory < 10e6, 'memory is for what is found, not for what was asked');
     }
   }
   const { index, row } = await filled(Index, { count: 5000, dimension: 32 });
