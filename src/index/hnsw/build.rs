@@ -70,13 +70,12 @@ impl Chooser {
     }
 }
 
-/// Links row `id` into the graph (Algorithm 1). `scorer`'s query is that row; `bound` is above the ids
-/// of all rows that exist.
+/// Links row `id` into the graph (Algorithm 1). `scorer`'s query is that row; `rows` says how many rows exist by now.
 pub fn insert(
     links: &GrowingLinks,
     scorer: &mut dyn Scorer,
     id: u32,
-    bound: u32,
+    rows: &dyn Fn() -> u32,
     scratch: &mut BuildScratch,
 ) -> Result<()> {
     let level = links.level(id);
@@ -88,6 +87,8 @@ pub fn insert(
         links.set_entry(Some((id, level)));
         return Ok(());
     };
+    // Asked after the entry point is known, so that it is one of them: it may have come after row `id`.
+    let bound = rows();
     let top = level.min(entry.1);
     let params = *links.params();
     scratch.starts.clear();
