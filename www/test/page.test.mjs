@@ -307,6 +307,13 @@ for (const [width, height] of [[360, 740], [390, 844], [768, 1024], [1280, 900]]
     assert.deepEqual([await wide(), await sticksOut()], [0, []]);
     await page.fill('#query', 'american');
     assert.deepEqual([await wide(), await sticksOut()], [0, []]);
+    if (touch.hasTouch) {
+      const title = await text(page, '[role=option] .option-title');
+      await page.tap('[role=option]');
+      await settled(page);
+      assert.equal(await page.isVisible('#options'), false);
+      assert.ok([title, `“${title}”`].includes(await text(page, '#subject')));
+    }
     await follow(page, `#entry=${longest}`);
     assert.deepEqual([await wide(), await sticksOut()], [0, []]);
     for (const target of await page.$$('button:visible, #results a, .segmented label, #ef')) {
