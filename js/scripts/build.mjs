@@ -8,6 +8,7 @@
 //   node scripts/build.mjs [--no-wasm]     --no-wasm keeps the module that was built last
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { homedir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
@@ -43,8 +44,16 @@ function withWasm(command, args) {
   else run(command, args);
 }
 
+/** Panic messages name source files: as they are called anywhere, not where this machine has them. */
+function withoutPaths() {
+  const cargo = process.env.CARGO_HOME ?? join(homedir(), '.cargo');
+  const flags = [`--remap-path-prefix=${cargo}/registry/src=`, `--remap-path-prefix=${root}/=`];
+  return `target.wasm32-unknown-unknown.rustflags=${JSON.stringify(flags)}`;
+}
+
 function buildWasm() {
   withWasm('cargo', [
+    ...['--config', withoutPaths()],
     ...['build', '--profile', 'wasm', '--lib', '--no-default-features', '--target', 'wasm32-unknown-unknown'],
   ]);
   mkdirSync(kept, { recursive: true });

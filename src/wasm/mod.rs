@@ -271,10 +271,10 @@ impl RawIndex {
     pub fn save(&mut self, sink: JsSink) -> Result<(), JsValue> {
         let mut chunk = Vec::new();
         let outcome = reserve(&mut chunk, SAVE_CHUNK).and_then(|()| {
-            let mut out = SinkWriter { sink, chunk };
-            self.index.write_to(&mut out)?;
-            io::Write::flush(&mut out)?;
-            Ok(())
+            let mut out = SinkWriter { sink, chunk, refusal: None };
+            let written = self.index.write_to(&mut out).and_then(|_| Ok(io::Write::flush(&mut out)?));
+            // What JavaScript said is worth more than that writing failed.
+            out.refusal.map_or(written, |reason| Err(Error::Storage { reason }))
         });
         outcome.map_err(thrown)
     }
@@ -371,6 +371,7 @@ impl RawIndex {
 struct SinkWriter {
     sink: JsSink,
     chunk: Vec<u8>,
+    refusal: Option<String>,
 }
 
 impl io::Write for SinkWriter {
@@ -386,7 +387,10 @@ impl io::Write for SinkWriter {
     fn flush(&mut self) -> io::Result<()> {
         let outcome = self.sink.write(&self.chunk);
         self.chunk.clear();
-        outcome.map_err(|e| io::Error::other(storage::reason(&e)))
+        outcome.map_err(|e| {
+            self.refusal = Some(storage::reason(&e));
+            io::ErrorKind::Other.into()
+        })
     }
 }
 

@@ -39,11 +39,9 @@ impl JsStorage {
     /// [`Error::InvalidParameter`] where `length` is not an integer of 0 ..= 2^53.
     pub fn new(source: JsSource, length: f64) -> Result<Self> {
         if !(0.0..=MAX_LENGTH).contains(&length) || length.fract() != 0.0 {
-            return Err(Error::InvalidParameter {
-                name: "length",
-                expected: "an integer of 0 to 2^53",
-                got: length.to_string(),
-            });
+            // Printed as an integer: printing floats would be another 20 KiB in the module.
+            let got = format!("about {}", length as i64);
+            return Err(Error::InvalidParameter { name: "length", expected: "an integer of 0 to 2^53", got });
         }
         Ok(JsStorage { source, length: length as u64 })
     }
