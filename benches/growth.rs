@@ -36,10 +36,8 @@ fn compare(dimension: usize, rows: usize, rounds: usize) {
         index
     };
     let chunked = build(ChunkOptions::default());
-    let block = build(ChunkOptions {
-        rows_per_chunk: Some((rows as u32).next_power_of_two()),
-        ..ChunkOptions::default()
-    });
+    let block =
+        build(ChunkOptions { rows_per_chunk: Some((rows as u32).next_power_of_two()), ..ChunkOptions::default() });
     for (what, exact) in [("graph", false), ("scan", true)] {
         let params = SearchParams::new(10).exact(exact);
         let queries = if exact { &queries[..10 * dimension] } else { &queries[..] };

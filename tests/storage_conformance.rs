@@ -1,9 +1,8 @@
 //! Every storage and every kind of rows through the one suite of its seam, and what is particular to each.
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use proptest::prelude::*;
@@ -151,7 +150,7 @@ fn runs_give_the_rows_and_no_more() {
             for count in [0, 1, 7, 8, 9, 1023, 1024, 1025] {
                 let bytes = sample_bytes(stride * count);
                 let rows = chunked(stride, &options, &bytes);
-                assert!(rows.runs().all(|run| !run.is_empty() && run.len() % stride == 0));
+                assert!(rows.runs().all(|run| !run.is_empty() && run.len().is_multiple_of(stride)));
                 assert!(rows.runs().collect::<Vec<_>>().concat() == bytes, "{count} rows of {stride}, {options:?}");
             }
         }
@@ -453,13 +452,13 @@ fn writers_take_turns() {
 /// Remembers each read, and fails from the read number `fails_from` on.
 struct Recorder {
     bytes: Vec<u8>,
-    reads: RefCell<Vec<(u64, usize)>>,
+    reads: Mutex<Vec<(u64, usize)>>,
     fails_from: usize,
 }
 
 impl Recorder {
     fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, reads: RefCell::default(), fails_from: usize::MAX }
+        Self { bytes, reads: Mutex::default(), fails_from: usize::MAX }
     }
 }
 
@@ -469,7 +468,7 @@ impl Storage for Recorder {
     }
 
     fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let mut reads = self.reads.borrow_mut();
+        let mut reads = self.reads.lock().unwrap();
         if reads.len() >= self.fails_from {
             return Err(Error::Storage { reason: "on purpose".into() });
         }
@@ -483,7 +482,7 @@ fn recorded(stride: usize, count: usize) -> SectionRows<Recorder> {
 }
 
 fn reads_of(rows: &SectionRows<Recorder>) -> Vec<(u64, usize)> {
-    rows.section().storage().reads.borrow().clone()
+    rows.section().storage().reads.lock().unwrap().clone()
 }
 
 fn reads_to_fetch(stride: usize, count: usize, ids: &[u32]) -> Vec<(u64, usize)> {
@@ -523,7 +522,9 @@ fn windows_cover_the_rows_in_order() {
         let mut seen = [Vec::new(), Vec::new()];
         let mut take = |which: usize, first: u32, window: &[u8]| {
             assert_eq!(first as usize * stride, seen[which].len());
-            assert!(window.len() % stride == 0 && window.len() <= WINDOW_BYTES.max(stride) && !window.is_empty());
+            assert!(
+                window.len().is_multiple_of(stride) && window.len() <= WINDOW_BYTES.max(stride) && !window.is_empty()
+            );
             seen[which].extend_from_slice(window);
             Ok(())
         };
@@ -610,7 +611,7 @@ fn made_resident_once_in_pieces() {
     assert_eq!((section.is_copied(), section.owned_bytes()), (false, 0));
     section.make_resident().unwrap();
     section.make_resident().unwrap();
-    let pieces: Vec<_> = section.storage().reads.borrow().iter().map(|read| read.1).collect();
+    let pieces: Vec<_> = section.storage().reads.lock().unwrap().iter().map(|read| read.1).collect();
     assert_eq!(pieces, [WINDOW_BYTES, WINDOW_BYTES, 77]);
     assert!(section.as_slice() == Some(&bytes[13..13 + len]));
     assert_eq!((section.is_copied(), section.owned_bytes()), (true, len as u64));

@@ -334,23 +334,22 @@ impl Growing {
     /// Links rows whose ids exist into the graph, on as many threads as the index was given.
     fn link(&self, ids: Range<u32>) -> Result<()> {
         let Some(links) = &self.links else { return Ok(()) };
-        let bound = ids.end;
         // The first rows one after the other, so that the rest find a graph to join.
         let alone = ids.start..ids.end.min(ids.start.max(ROWS_ALONE));
         let together = alone.end as usize..ids.end as usize;
         {
             let mut scratch = self.scratch.lend();
             for id in alone {
-                self.link_one(links, id, bound, &mut scratch)?;
+                self.link_one(links, id, &mut scratch)?;
             }
         }
-        self.threads.for_each(together, &self.scratch, |scratch, id| self.link_one(links, id as u32, bound, scratch))
+        self.threads.for_each(together, &self.scratch, |scratch, id| self.link_one(links, id as u32, scratch))
     }
 
-    fn link_one(&self, links: &GrowingLinks, id: u32, bound: u32, scratch: &mut WriterScratch) -> Result<()> {
+    fn link_one(&self, links: &GrowingLinks, id: u32, scratch: &mut WriterScratch) -> Result<()> {
         let WriterScratch { scorer, build } = scratch;
         let mut scorer = RowScorer::for_row(&self.codec, self.kernels, &self.rows, self.factors(), id, scorer)?;
-        build::insert(links, &mut scorer, id, bound, build)
+        build::insert(links, &mut scorer, id, &|| self.rows.count(), build)
     }
 
     /// A copy of a segment that can be changed; every row is checked on the way.
@@ -481,7 +480,7 @@ impl Growing {
                 break;
             }
             for id in lost {
-                self.link_one(links, id, rows, &mut scratch)?;
+                self.link_one(links, id, &mut scratch)?;
             }
         }
         Ok(())

@@ -60,14 +60,12 @@ use std::sync::Arc;
 /// assert_eq!(same.search(&[0.2, 0.4, 0.6], &SearchParams::new(1))?, hits);
 /// # Ok::<(), twindex::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Index<S: Storage + ?Sized = dyn Storage + Send + Sync> {
     config: Config,
     state: State<S>,
     scratch: Pool<Scratch>,
 }
 
-#[derive(Debug)]
 enum State<S: ?Sized> {
     Growing(Box<Growing>),
     Frozen(Box<Frozen<S>>),
@@ -304,6 +302,19 @@ pub struct Hit {
     pub distance: f32,
 }
 
+/// What the index is, not what it holds. No bound on `S`: `dyn Storage` has no `Debug` of its own.
+impl<S: Storage + ?Sized> std::fmt::Debug for Index<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index")
+            .field("kind", &self.kind())
+            .field("dimension", &self.dimension())
+            .field("metric", &self.metric())
+            .field("len", &self.len())
+            .field("read_only", &self.is_read_only())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Index {
     /// Settings for a new, empty index of vectors with `dimension` components (1 to [`MAX_DIMENSION`]).
     pub fn builder(dimension: usize, metric: Metric) -> IndexBuilder {
@@ -535,7 +546,7 @@ impl<S: Storage + ?Sized> Index<S> {
                     live: at.live,
                     visible: if at.sees_all() { None } else { Some(&visible) },
                     key: &|id| growing.key(id),
-                    find: &|key| growing.find(key).filter(|&id| visible(id)),
+                    find: &|key| growing.find(key),
                     graph: growing.links().map(|links| links as &dyn Graph),
                 };
                 let rows = growing.rows();

@@ -100,9 +100,7 @@ impl OpenOptions {
     /// Opens a file.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::NotASegment`], [`Error::UnsupportedVersion`], [`Error::UnsupportedFeatures`],
-    /// [`Error::Truncated`], [`Error::Corrupt`], [`Error::ChecksumMismatch`] for a file that cannot be used;
-    /// [`Error::Mismatch`] where it contradicts what is expected of it.
+    /// [`Error::Io`], and as [`from_storage`](Self::from_storage).
     #[cfg(feature = "mmap")]
     pub fn open(&self, path: impl AsRef<std::path::Path>) -> Result<Index> {
         let storage: Arc<dyn Storage + Send + Sync> = match self.residency {
@@ -115,7 +113,7 @@ impl OpenOptions {
     /// Opens the bytes of a file.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As [`from_storage`](Self::from_storage).
     pub fn from_bytes(&self, bytes: impl Into<Vec<u8>>) -> Result<Index> {
         let storage: Arc<dyn Storage + Send + Sync> = Arc::new(bytes.into());
         self.from_storage(storage)
@@ -125,7 +123,9 @@ impl OpenOptions {
     /// [`Residency::Resident`] the rows too.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and whatever the storage says.
+    /// [`Error::NotASegment`], [`Error::UnsupportedVersion`], [`Error::UnsupportedFeatures`], [`Error::Truncated`],
+    /// [`Error::Corrupt`], [`Error::ChecksumMismatch`] for bytes that cannot be used; [`Error::Mismatch`] where they
+    /// contradict what is expected of them; whatever the storage says.
     pub fn from_storage<S: Storage + ?Sized>(&self, storage: Arc<S>) -> Result<Index<S>> {
         let mut segment = Segment::open(storage)?;
         let config = self.config(segment.meta())?;

@@ -1,7 +1,7 @@
 //! One query over one view of an index: exact scan or graph, whichever the query asks for or the numbers favour.
 
 use super::hnsw::Graph;
-use super::hnsw::search::{Admits, SearchScratch, descend, search_level};
+use super::hnsw::search::{Admits, SearchScratch, Walk};
 use super::topk::{Near, TopK, ordered};
 use super::{Filter, Hit, SearchParams};
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ pub struct View<'a> {
     pub visible: Admits<'a>,
     /// Key of a row.
     pub key: &'a dyn Fn(u32) -> u64,
-    /// The visible row of a key.
+    /// The row a key has now: perhaps one that came after this reader, and that it does not see.
     pub find: &'a dyn Fn(u64) -> Option<u32>,
     /// The graph, where there is one.
     pub graph: Option<&'a dyn Graph>,
@@ -63,13 +63,25 @@ pub fn search(
     if k == 0 {
         return Ok(Vec::new());
     }
+    let visible = |id| view.visible.is_none_or(|visible| visible(id));
+    let mut listed = Vec::new();
+    let is_listed;
     let matching = match params.filter {
         None => Matching::All,
         Some(Filter::Keys(keys)) => {
             let mut ids: Vec<u32> = keys.iter().filter_map(|&key| (view.find)(key)).collect();
-            ids.sort_unstable();
-            ids.dedup();
-            Matching::Ids(ids)
+            if ids.iter().all(|&id| visible(id)) {
+                ids.sort_unstable();
+                ids.dedup();
+                Matching::Ids(ids)
+            } else {
+                // A key was updated since this reader started: the row it sees is the one before, which only a walk over
+                // the rows finds.
+                listed.extend_from_slice(keys);
+                listed.sort_unstable();
+                is_listed = |key: u64| listed.binary_search(&key).is_ok();
+                Matching::By(&is_listed)
+            }
         }
         Some(Filter::By(predicate)) => Matching::By(predicate),
     };
@@ -82,7 +94,7 @@ pub fn search(
             Matching::Ids(ids) => k.min(ids.len()),
             _ => k,
         };
-        let hits = search_graph(view, graph, scorer, params, &matching, k, ef, scratch)?;
+        let hits = search_graph(view, graph, scorer, &matching, k, ef, scratch)?;
         // Rows the graph does not lead to, or a filter that lets few pass: only a scan knows.
         if hits.len() >= wanted {
             return Ok(within(hits, params.radius));
@@ -117,19 +129,16 @@ fn graph_pays(view: &View<'_>, matching: &Matching<'_>, ef: usize) -> bool {
     matches.saturating_mul(matches) > SCORED_PER_EF.saturating_mul(ef as u64).saturating_mul(rows)
 }
 
-#[allow(clippy::too_many_arguments)]
 fn search_graph(
     view: &View<'_>,
     graph: &dyn Graph,
     scorer: &mut dyn Scorer,
-    params: &SearchParams<'_>,
     matching: &Matching<'_>,
     k: usize,
     ef: usize,
     scratch: &mut QueryScratch,
 ) -> Result<Vec<Hit>> {
-    let _ = params;
-    let QueryScratch { graph: walk, starts, found, allowed, .. } = scratch;
+    let QueryScratch { graph: buffers, starts, found, allowed, .. } = scratch;
     let Some(entry) = graph.entry() else { return Ok(Vec::new()) };
     if let Matching::Ids(ids) = matching {
         let words = view.rows.div_ceil(64) as usize;
@@ -151,8 +160,9 @@ fn search_graph(
         _ => Some(&admits),
     };
     starts.clear();
-    starts.extend(descend(graph, scorer, entry, 0, view.rows, walk)?);
-    search_level(graph, scorer, 0, starts, ef, view.rows, admits, walk, found)?;
+    let mut walk = Walk { graph, scorer, bound: view.rows };
+    starts.extend(walk.descend(entry, 0, buffers)?);
+    walk.search_level(0, starts, ef, admits, buffers, found)?;
     let mut hits: Vec<Hit> =
         found.iter().map(|near| Hit { key: (view.key)(near.id()), distance: near.distance() }).collect();
     hits.sort_unstable_by(nearer);

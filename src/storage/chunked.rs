@@ -20,10 +20,11 @@
 //!   …  32 buckets in all
 //! ```
 //!
-//! F and R are powers of two: finding a row takes shifts, masks and two dependent loads (bucket, slot), and no branch:
-//! 2 ns more than a multiplication, whether there are thousands of chunks or one. No row straddles chunks. An index of
-//! ten rows takes 16 KiB, and at any size the part of the last chunk that is not used yet is the whole overhead (of
-//! which the operating system has only handed out the pages that were touched).
+//! F and R are powers of two: finding a row takes shifts, masks and two dependent loads (bucket, slot), and no branch.
+//! That is 2 ns more than indexing a slice (measured on rows of 16 bytes in cache, AVX2), and no more for many chunks
+//! than for one. No row straddles chunks. An index of ten rows takes 16 KiB, and at any size the part of the last chunk
+//! that is not used yet is the whole overhead (of which the operating system has only handed out the pages that were
+//! touched).
 //!
 //! **Huge pages.** With the feature `mmap`, on Linux, chunks of 2 MiB and more are mapped at a multiple of 2 MiB with
 //! the advice to use huge pages. It pays: reading rows of 384 `f32` at random from 150 MB, inner product included,

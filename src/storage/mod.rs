@@ -3,11 +3,11 @@
 //! | implementation | bytes | resident |
 //! |---|---|---|
 //! | `[u8]`, `Vec<u8>`, `&S`, `Box<S>`, `Arc<S>` | in this process | yes |
-//! | [`MmapStorage`] | a memory-mapped file | yes |
+//! | `MmapStorage` | a memory-mapped file | yes |
 //! | [`CopyingStorage`] | hidden behind copies, as a JavaScript handle is; for tests | no |
 //! | `JsStorage` (in `wasm`) | an ArrayBuffer, file descriptor or callback in JavaScript | no |
 //! | [`ChunkedRows`] | rows that grow, in chunks that never move | yes |
-//! | [`SectionRows`] | rows in a range of a `Storage` | as the storage |
+//! | [`SectionRows`] | rows in a [`Section`], a range of a `Storage` | as the storage, or once copied |
 //!
 //! Storage knows no vectors: a row is `stride` bytes.
 

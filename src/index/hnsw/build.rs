@@ -2,7 +2,7 @@
 
 use super::Graph;
 use super::links::GrowingLinks;
-use super::search::{SearchScratch, descend, search_level};
+use super::search::{SearchScratch, Walk};
 use crate::error::Result;
 use crate::index::topk::Near;
 use crate::index::visited::Visited;
@@ -70,13 +70,12 @@ impl Chooser {
     }
 }
 
-/// Links row `id` into the graph (Algorithm 1). `scorer`'s query is that row; `bound` is above the ids
-/// of all rows that exist.
+/// Links row `id` into the graph (Algorithm 1). `scorer`'s query is that row; `rows` says how many rows exist by now.
 pub fn insert(
     links: &GrowingLinks,
     scorer: &mut dyn Scorer,
     id: u32,
-    bound: u32,
+    rows: &dyn Fn() -> u32,
     scratch: &mut BuildScratch,
 ) -> Result<()> {
     let level = links.level(id);
@@ -88,19 +87,22 @@ pub fn insert(
         links.set_entry(Some((id, level)));
         return Ok(());
     };
+    // Asked after the entry point is known, so that it is one of them: it may have come after row `id`.
+    let bound = rows();
     let top = level.min(entry.1);
     let params = *links.params();
     scratch.starts.clear();
-    scratch.starts.extend(descend(links, scorer, entry, top, bound, &mut scratch.search)?);
+    let mut walk = Walk { graph: links, scorer, bound };
+    scratch.starts.extend(walk.descend(entry, top, &mut scratch.search)?);
     scratch.chosen.clear();
     scratch.bounds.clear();
     for level in (0..=top).rev() {
         let BuildScratch { search, starts, found, chooser, chosen, bounds, .. } = &mut *scratch;
-        search_level(links, scorer, level, starts, params.ef_construction, bound, None, search, found)?;
+        walk.search_level(level, starts, params.ef_construction, None, search, found)?;
         found.retain(|near| near.id() != id);
         chooser.candidates.clone_from(found);
         bounds.push(chosen.len());
-        chosen.extend_from_slice(chooser.choose(scorer, params.m)?);
+        chosen.extend_from_slice(chooser.choose(walk.scorer, params.m)?);
         std::mem::swap(starts, found);
     }
     scratch.bounds.push(scratch.chosen.len());

@@ -3,14 +3,14 @@
 //! | module | job |
 //! |---|---|
 //! | [`params`] | parameters, and the level a row is drawn |
-//! | [`links`] | the growing graph: slots of atomics, lock-free to read |
-//! | [`search`] | descent, and the search of one level (Algorithms 2 and 5) |
-//! | [`build`] | insertion and the choice of neighbours (Algorithms 1 and 4), repair |
+//! | `links` | the growing graph: slots of atomics, lock-free to read |
+//! | `search` | descent, and the search of one level (Algorithms 2 and 5) |
+//! | `build` | insertion and the choice of neighbours (Algorithms 1 and 4), repair |
 
-pub mod build;
-pub mod links;
+pub(crate) mod build;
+pub(crate) mod links;
 pub mod params;
-pub mod search;
+pub(crate) mod search;
 
 /// What a search needs of a graph: growing or frozen, it does not know which.
 pub trait Graph {

@@ -26,103 +26,103 @@ pub struct SearchScratch {
 /// Rows that may be results, decided row by row; `None` admits all.
 pub type Admits<'a> = Option<&'a dyn Fn(u32) -> bool>;
 
-/// The row nearest to the query found by walking down from `entry` on `level` until no neighbour is nearer, on every level
-/// above `target`. Rows from `bound` on are ignored.
-pub fn descend(
-    graph: &dyn Graph,
-    scorer: &mut dyn Scorer,
-    entry: (u32, u8),
-    target: u8,
-    bound: u32,
-    scratch: &mut SearchScratch,
-) -> Result<Option<Near>> {
-    let SearchScratch { list, distances, .. } = scratch;
-    if entry.0 >= bound {
-        return Ok(None);
-    }
-    let mut distance = [0.0];
-    scorer.score(&[entry.0], &mut distance)?;
-    let Some(mut nearest) = Near::new(distance[0], entry.0) else { return Ok(None) };
-    for level in (target + 1..=entry.1).rev() {
-        loop {
-            graph.links(nearest.id(), level, list);
-            list.retain(|&id| id < bound);
-            distances.resize(list.len(), 0.0);
-            scorer.score(list, distances)?;
-            let best = list.iter().zip(distances.iter()).filter_map(|(&id, &d)| Near::new(d, id)).min();
-            match best {
-                // Strictly nearer each time: the walk ends whatever the links are.
-                Some(near) if near < nearest => nearest = near,
-                _ => break,
-            }
-        }
-    }
-    Ok(Some(nearest))
+/// A query on its way through a graph.
+pub struct Walk<'a> {
+    /// Where the ways are.
+    pub graph: &'a dyn Graph,
+    /// Knows the query.
+    pub scorer: &'a mut dyn Scorer,
+    /// Rows from here on are ignored: they came after the walk began.
+    pub bound: u32,
 }
 
-/// Best-first search of one level from `starts`: the `ef` nearest rows found that `admits` lets pass, in `found`, nearest
-/// first. Rows from `bound` on are ignored.
-#[allow(clippy::too_many_arguments)]
-pub fn search_level(
-    graph: &dyn Graph,
-    scorer: &mut dyn Scorer,
-    level: u8,
-    starts: &[Near],
-    ef: usize,
-    bound: u32,
-    admits: Admits<'_>,
-    scratch: &mut SearchScratch,
-    found: &mut Vec<Near>,
-) -> Result<()> {
-    found.clear();
-    scratch.visited.reset(bound)?;
-    // Never more candidates than rows: an `ef` of billions costs nothing.
-    let ef = ef.min(bound as usize);
-    if admits.is_none() && ef <= POOL_EF {
-        let mut pool = std::mem::take(&mut scratch.pool);
-        pool.reset(ef);
-        let walked = walk(graph, scorer, level, starts, admits, scratch, &mut pool);
-        found.extend(pool.iter());
-        scratch.pool = pool;
-        walked
-    } else {
-        let mut frontier = std::mem::take(&mut scratch.frontier);
-        frontier.reset(ef);
-        let walked = walk(graph, scorer, level, starts, admits, scratch, &mut frontier);
-        found.extend(frontier.iter());
-        found.sort_unstable();
-        scratch.frontier = frontier;
-        walked
-    }
-}
-
-fn walk<C: Candidates>(
-    graph: &dyn Graph,
-    scorer: &mut dyn Scorer,
-    level: u8,
-    starts: &[Near],
-    admits: Admits<'_>,
-    scratch: &mut SearchScratch,
-    candidates: &mut C,
-) -> Result<()> {
-    let SearchScratch { visited, list, fresh, distances, .. } = scratch;
-    let admitted = |id| admits.is_none_or(|admits| admits(id));
-    for &near in starts {
-        if visited.insert(near.id()) {
-            candidates.push(near, admitted(near.id()));
+impl Walk<'_> {
+    /// The row found by walking down from `entry`, on every level above `target`, until no neighbour is nearer to the query.
+    pub fn descend(&mut self, entry: (u32, u8), target: u8, scratch: &mut SearchScratch) -> Result<Option<Near>> {
+        let SearchScratch { list, distances, .. } = scratch;
+        if entry.0 >= self.bound {
+            return Ok(None);
         }
-    }
-    while let Some(near) = candidates.pop() {
-        graph.links(near.id(), level, list);
-        fresh.clear();
-        fresh.extend(list.iter().copied().filter(|&id| visited.insert(id)));
-        distances.resize(fresh.len(), 0.0);
-        scorer.score(fresh, distances)?;
-        for (&id, &distance) in fresh.iter().zip(distances.iter()) {
-            if let Some(near) = Near::new(distance, id) {
-                candidates.push(near, admitted(id));
+        let mut distance = [0.0];
+        self.scorer.score(&[entry.0], &mut distance)?;
+        let Some(mut nearest) = Near::new(distance[0], entry.0) else { return Ok(None) };
+        for level in (target + 1..=entry.1).rev() {
+            loop {
+                self.graph.links(nearest.id(), level, list);
+                list.retain(|&id| id < self.bound);
+                distances.resize(list.len(), 0.0);
+                self.scorer.score(list, distances)?;
+                let best = list.iter().zip(distances.iter()).filter_map(|(&id, &d)| Near::new(d, id)).min();
+                match best {
+                    // Strictly nearer each time: the walk ends whatever the links are.
+                    Some(near) if near < nearest => nearest = near,
+                    _ => break,
+                }
             }
         }
+        Ok(Some(nearest))
     }
-    Ok(())
+
+    /// Best-first search of one level from `starts`: the `ef` nearest rows found that `admits` lets pass, in `found`, nearest
+    /// first.
+    pub fn search_level(
+        &mut self,
+        level: u8,
+        starts: &[Near],
+        ef: usize,
+        admits: Admits<'_>,
+        scratch: &mut SearchScratch,
+        found: &mut Vec<Near>,
+    ) -> Result<()> {
+        found.clear();
+        scratch.visited.reset(self.bound)?;
+        // Never more candidates than rows: an `ef` of billions costs nothing.
+        let ef = ef.min(self.bound as usize);
+        if admits.is_none() && ef <= POOL_EF {
+            let mut pool = std::mem::take(&mut scratch.pool);
+            pool.reset(ef);
+            let walked = self.walk(level, starts, admits, scratch, &mut pool);
+            found.extend(pool.iter());
+            scratch.pool = pool;
+            walked
+        } else {
+            let mut frontier = std::mem::take(&mut scratch.frontier);
+            frontier.reset(ef);
+            let walked = self.walk(level, starts, admits, scratch, &mut frontier);
+            found.extend(frontier.iter());
+            found.sort_unstable();
+            scratch.frontier = frontier;
+            walked
+        }
+    }
+
+    fn walk<C: Candidates>(
+        &mut self,
+        level: u8,
+        starts: &[Near],
+        admits: Admits<'_>,
+        scratch: &mut SearchScratch,
+        candidates: &mut C,
+    ) -> Result<()> {
+        let SearchScratch { visited, list, fresh, distances, .. } = scratch;
+        let admitted = |id| admits.is_none_or(|admits| admits(id));
+        for &near in starts {
+            if visited.insert(near.id()) {
+                candidates.push(near, admitted(near.id()));
+            }
+        }
+        while let Some(near) = candidates.pop() {
+            self.graph.links(near.id(), level, list);
+            fresh.clear();
+            fresh.extend(list.iter().copied().filter(|&id| visited.insert(id)));
+            distances.resize(fresh.len(), 0.0);
+            self.scorer.score(fresh, distances)?;
+            for (&id, &distance) in fresh.iter().zip(distances.iter()) {
+                if let Some(near) = Near::new(distance, id) {
+                    candidates.push(near, admitted(id));
+                }
+            }
+        }
+        Ok(())
+    }
 }

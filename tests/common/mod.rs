@@ -1,0 +1,31 @@
+//! Shared by the tests of the index.
+
+pub mod mutate;
+pub mod oracle;
+pub mod random;
+
+use random::Random;
+use twindex::{Index, IndexBuilder, IndexKind, Metric, SearchParams};
+
+/// Flat and HNSW, under each metric.
+pub fn kinds_and_metrics() -> impl Iterator<Item = (IndexKind, Metric)> {
+    IndexKind::ALL.into_iter().flat_map(|kind| Metric::ALL.into_iter().map(move |metric| (kind, metric)))
+}
+
+/// One thread and a modest graph, so that tests are quick and repeatable.
+pub fn builder(kind: IndexKind, metric: Metric, dimension: usize) -> IndexBuilder {
+    Index::builder(dimension, metric).kind(kind).m(8).ef_construction(48).seed(1).threads(1)
+}
+
+/// Standard normal rows under the keys 0, 1, 2, …, and the rows.
+pub fn normal_index(kind: IndexKind, metric: Metric, rows: usize, dimension: usize, seed: u64) -> (Index, Vec<f32>) {
+    let vectors = Random::new(seed).normals(rows * dimension);
+    let index = builder(kind, metric, dimension).build().unwrap();
+    index.add_batch(&(0..rows as u64).collect::<Vec<_>>(), &vectors).unwrap();
+    (index, vectors)
+}
+
+/// A plain search for `k`.
+pub fn top(k: usize) -> SearchParams<'static> {
+    SearchParams::new(k)
+}

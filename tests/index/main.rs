@@ -1,0 +1,15 @@
+//! The index from outside: arguments, keys, files, recall, concurrency, determinism, and a model to compare with.
+//!
+//! `B27` and the like in comments name the reports of users of other libraries that a test comes from.
+
+mod arguments;
+#[path = "../common/mod.rs"]
+mod common;
+mod concurrency;
+mod determinism;
+mod distances;
+mod keys;
+mod limits;
+mod model;
+mod persistence;
+mod recall;

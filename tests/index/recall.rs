@@ -1,0 +1,76 @@
+//! How much of the truth the graph finds, on the bundled real embeddings.
+
+use crate::common::oracle::{assert_well_formed, nearest, numbered, recall};
+use crate::common::top;
+use half::f16;
+use std::path::Path;
+use twindex::{Index, Metric, OpenOptions, Residency};
+
+const DIMENSION: usize = 384;
+
+/// The numbers of a two-dimensional `.npy` file, each of `N` bytes.
+fn npy<const N: usize, T>(name: &str, number: impl Fn([u8; N]) -> T) -> Vec<T> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/wordnet").join(name);
+    let bytes = std::fs::read(path).expect("the bundled data set");
+    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    bytes[header..].as_chunks::<N>().0.iter().map(|&bytes| number(bytes)).collect()
+}
+
+/// Mean recall@10 at `ef`.
+fn recall_at(index: &Index, queries: &[f32], truth: &[Vec<(f64, u64)>], ef: usize) -> f64 {
+    let lists = index.search_batch(queries, &top(10).ef(ef)).unwrap();
+    lists
+        .iter()
+        .zip(truth)
+        .map(|(hits, truth)| {
+            assert_well_formed(hits);
+            assert_eq!(hits.len(), 10);
+            recall(hits, truth)
+        })
+        .sum::<f64>()
+        / truth.len() as f64
+}
+
+#[test]
+fn the_graph_finds_the_truth_in_real_embeddings() {
+    let rows: Vec<f32> = npy("base.f16.npy", |bytes| f16::from_le_bytes(bytes).to_f32());
+    let queries: Vec<f32> = npy("queries.f16.npy", |bytes| f16::from_le_bytes(bytes).to_f32());
+    let ids: Vec<i32> = npy("truth.i32.npy", i32::from_le_bytes);
+    let products: Vec<f32> = npy("truth.f32.npy", f32::from_le_bytes);
+    let best = |ids: &[i32], products: &[f32]| -> Vec<(f64, u64)> {
+        ids.iter().zip(products).take(10).map(|(&id, &p)| (-f64::from(p), id as u64)).collect()
+    };
+    let truth: Vec<_> = ids.chunks(100).zip(products.chunks(100)).map(|(ids, p)| best(ids, p)).collect();
+    assert_eq!((rows.len(), queries.len(), truth.len()), (10_000 * DIMENSION, 200 * DIMENSION, 200));
+
+    let built = Index::builder(DIMENSION, Metric::InnerProduct).m(16).ef_construction(200).build().unwrap();
+    built.add_batch(&(0..10_000).collect::<Vec<_>>(), &rows).unwrap();
+    let exact = built.search_batch(&queries, &top(10).exact(true)).unwrap();
+    assert!(exact.iter().zip(&truth).all(|(hits, truth)| recall(hits, truth) == 1.0));
+    let bytes = built.to_bytes().unwrap();
+    drop(built);
+
+    let mut index = OpenOptions::new().residency(Residency::Owned).from_bytes(bytes).unwrap();
+    let check = |index: &Index, truth: &[Vec<(f64, u64)>], when: &str, floors: [f64; 2]| {
+        let [at_64, at_128] = [64, 128].map(|ef| recall_at(index, &queries, truth, ef));
+        eprintln!("recall@10 {when}: {at_64:.4} at ef 64, {at_128:.4} at ef 128");
+        assert!(at_64 >= floors[0] && at_128 >= floors[1], "{when}: {at_64} at ef 64, {at_128} at ef 128");
+        assert!(at_128 >= at_64 - 0.002, "{when}: a larger ef finds less");
+    };
+    check(&index, &truth, "as built", [0.96, 0.98]);
+    assert_eq!(index.stats().unwrap().unreachable, 0);
+
+    let gone = |key: u64| key * 7 % 10 < 3;
+    for key in (0..10_000).filter(|&key| gone(key)) {
+        assert!(index.remove(key).unwrap());
+    }
+    let left = || numbered(&rows, DIMENSION).filter(|&(key, _)| !gone(key));
+    let truth: Vec<_> = queries.chunks(DIMENSION).map(|q| nearest(Metric::InnerProduct, q, left(), 10)).collect();
+    check(&index, &truth, "with 30 % removed", [0.96, 0.98]);
+    index.compact().unwrap();
+    assert_eq!(index.len(), 7000);
+    check(&index, &truth, "compacted", [0.96, 0.98]);
+    let stats = index.stats().unwrap();
+    assert_eq!((stats.rows, stats.tombstones, stats.unreachable), (7000, 0, 0));
+    index.verify().unwrap();
+}
