@@ -553,7 +553,7 @@ impl Header {
         out[16..24].copy_from_slice(&self.file_len.to_le_bytes());
         out[24..32].copy_from_slice(&self.table_offset.to_le_bytes());
         out[32..36].copy_from_slice(&self.table_count.to_le_bytes());
-        let crc = crc32fast::hash(&out[..60]);
+        let crc = super::crc::hash(&out[..60]);
         out[60..64].copy_from_slice(&crc.to_le_bytes());
         out
     }
@@ -572,7 +572,7 @@ impl Header {
         let flags = f.u32()?;
         let header = Header { file_len: f.u64()?, table_offset: f.u64()?, table_count: f.u32()? };
         let mut reserved = Fields { rest: f.bytes(HEADER_RESERVED)?, section: "HEADER" };
-        let (expected, got) = (f.u32()?, crc32fast::hash(&bytes[..60]));
+        let (expected, got) = (f.u32()?, super::crc::hash(&bytes[..60]));
         if expected != got {
             return Err(Error::ChecksumMismatch { offset: 0, expected, got });
         }

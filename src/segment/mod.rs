@@ -5,6 +5,7 @@
 //! and every link. This is the level below `Index`, public for tools that look into files.
 #![doc = include_str!("FORMAT.md")]
 
+mod crc;
 mod format;
 mod reader;
 #[cfg(feature = "mmap")]

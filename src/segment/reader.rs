@@ -67,7 +67,7 @@ impl<S: Storage + ?Sized> Segment<S> {
         let meta_bytes = read_meta(&*storage, entries)?;
 
         let (checksums_crc, expected) = (word(tail, 0), word(tail, 1));
-        let mut crc = crc32fast::Hasher::new();
+        let mut crc = super::crc::Hasher::new();
         crc.update(&header_bytes);
         crc.update(&meta_bytes);
         crc.update(&table[..table.len() - 4]);

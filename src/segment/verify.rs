@@ -28,7 +28,7 @@ impl<S: Storage + ?Sized> Segment<S> {
         let checksums = self.layout.get(SectionKind::Checksums);
         let checksums = checksums.ok_or_else(|| corrupt(SectionKind::Checksums, "missing"))?;
         let mut buffer = Vec::new();
-        let mut crc = crc32fast::Hasher::new();
+        let mut crc = super::crc::Hasher::new();
         self.for_each_block(checksums.offset, checksums.end(), &mut buffer, |_, bytes| {
             crc.update(bytes);
             Ok(())
@@ -40,7 +40,7 @@ impl<S: Storage + ?Sized> Segment<S> {
         self.for_each_block(0, checksums.offset, &mut buffer, |offset, bytes| {
             let mut recorded = [0; 4];
             self.storage.read_into(checksums.offset + offset / BLOCK as u64 * 4, &mut recorded)?;
-            let (expected, got) = (u32::from_le_bytes(recorded), crc32fast::hash(bytes));
+            let (expected, got) = (u32::from_le_bytes(recorded), super::crc::hash(bytes));
             if expected == got { Ok(()) } else { Err(Error::ChecksumMismatch { offset, expected, got }) }
         })?;
         let next = self.layout.places.iter().skip(1).map(|p| p.offset).chain([self.layout.table_offset]);

@@ -73,7 +73,7 @@ pub struct SegmentWriter<W> {
     /// Upper levels written.
     levels: usize,
     /// Over META, the header in front of it.
-    head_crc: crc32fast::Hasher,
+    head_crc: super::crc::Hasher,
 }
 
 impl<W: io::Write> SegmentWriter<W> {
@@ -87,7 +87,7 @@ impl<W: io::Write> SegmentWriter<W> {
         let layout = Layout::of(meta)?;
         let header = Header::of(&layout)?.encode();
         let encoded = meta.encode();
-        let mut head_crc = crc32fast::Hasher::new();
+        let mut head_crc = super::crc::Hasher::new();
         head_crc.update(&header);
         head_crc.update(&encoded);
         let mut out =
@@ -188,7 +188,7 @@ impl<W: io::Write> SegmentWriter<W> {
         };
         let rows = self.meta.rows;
         let mut buffer = Vec::new();
-        let mut degrees = crc32fast::Hasher::new();
+        let mut degrees = super::crc::Hasher::new();
         self.section(SectionKind::LinkOffsets, |out| {
             let (mut total, mut base) = (0_u64, 0_u64);
             for id in 0..rows {
@@ -211,7 +211,7 @@ impl<W: io::Write> SegmentWriter<W> {
             }
             out.put(&total.to_le_bytes())
         })?;
-        let mut again = crc32fast::Hasher::new();
+        let mut again = super::crc::Hasher::new();
         self.section(SectionKind::Links, |out| {
             for id in 0..rows {
                 let degree = get_list(&mut list, id, &mut buffer, 2 * m, rows)?;
@@ -245,7 +245,7 @@ impl<W: io::Write> SegmentWriter<W> {
                 return Err(invalid("nodes of a level", "ids of rows in ascending order", format!("level {level}")));
             }
             nodes.iter().try_for_each(|id| out.put(&id.to_le_bytes()))?;
-            let (mut total, mut degrees) = (0_u64, crc32fast::Hasher::new());
+            let (mut total, mut degrees) = (0_u64, super::crc::Hasher::new());
             for &id in nodes {
                 out.put(&narrow(total)?.to_le_bytes())?;
                 let degree = get_list(&mut list, id, &mut buffer, m, rows)?;
@@ -254,7 +254,7 @@ impl<W: io::Write> SegmentWriter<W> {
             }
             expect("links of a level", sizes.links, total)?;
             out.put(&narrow(total)?.to_le_bytes())?;
-            let mut again = crc32fast::Hasher::new();
+            let mut again = super::crc::Hasher::new();
             for &id in nodes {
                 let degree = get_list(&mut list, id, &mut buffer, m, rows)?;
                 again.update(&degree.to_le_bytes());
@@ -284,7 +284,7 @@ impl<W: io::Write> SegmentWriter<W> {
         self.out.flush_block()?;
         let checksums: Vec<u8> = self.out.crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect();
         expect("bytes of CHECKSUMS", place.len, checksums.len() as u64)?;
-        let checksums_crc = crc32fast::hash(&checksums).to_le_bytes();
+        let checksums_crc = super::crc::hash(&checksums).to_le_bytes();
         let table = self.layout.encode_table();
         let mut tail_crc = self.head_crc;
         tail_crc.update(&table);
@@ -438,7 +438,7 @@ impl<W: io::Write> Blocks<W> {
     fn flush_block(&mut self) -> Result<()> {
         if !self.block.is_empty() {
             self.out.write_all(&self.block)?;
-            self.crcs.push(crc32fast::hash(&self.block));
+            self.crcs.push(super::crc::hash(&self.block));
             self.written += self.block.len() as u64;
             self.block.clear();
         }
