@@ -7,6 +7,7 @@
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
+use crate::storage::window::WINDOW_BYTES;
 use crate::storage::{RowBuf, Rows};
 
 /// Distances from the current query, or from a stored row, to rows given by id.
@@ -23,6 +24,9 @@ pub trait Scorer {
     /// # Errors
     /// As [`score`](Scorer::score).
     fn score_from(&mut self, from: u32, ids: &[u32], out: &mut [f32]) -> Result<()>;
+
+    /// How many ids in a row a scan should ask for at once: enough for a window, where rows have to be read.
+    fn batch(&self) -> usize;
 }
 
 /// One factor a row, where the metric has them.
@@ -72,6 +76,8 @@ pub struct RowScorer<'a, C: Codec, R, F> {
 
 /// Addresses resolved at a time: one neighbour list of an index with m = 16.
 const TILE: usize = 32;
+/// Resident rows a scan asks for at a time.
+const SCAN: usize = 256;
 /// Rows prefetched ahead of the ones being scored.
 const AHEAD: usize = 16;
 /// Cache lines prefetched of each row; the hardware follows the rest.
@@ -123,27 +129,31 @@ impl<'a, C: Codec, R: Rows, F: Factors> RowScorer<'a, C, R, F> {
         if ids.len() != out.len() {
             return Err(Error::LengthMismatch { what: "distances", expected: ids.len(), got: out.len() });
         }
-        for (ids, out) in ids.chunks(TILE).zip(out.chunks_mut(TILE)) {
-            let mut rows: [&[u8]; TILE] = [&[]; TILE];
-            let mut resident = true;
-            for (row, &id) in rows.iter_mut().zip(ids) {
-                match self.rows.resident(id) {
-                    Some(bytes) => *row = bytes,
-                    None => {
-                        resident = false;
-                        break;
-                    }
-                }
-            }
-            if !resident {
-                self.rows.fetch(ids, &mut self.scratch.fetched)?;
-                for (i, row) in rows.iter_mut().take(ids.len()).enumerate() {
-                    *row = self.scratch.fetched.row(i);
-                }
-            }
-            self.score_tile(query, ids, &rows[..ids.len()], out);
+        // Rows are resident all or none.
+        if ids.first().is_some_and(|&id| self.rows.resident(id).is_none()) {
+            let mut fetched = std::mem::take(&mut self.scratch.fetched);
+            let scored = self.rows.fetch(ids, &mut fetched).map(|()| {
+                self.score_tiles(query, ids, out, |i| Some(fetched.row(i)));
+            });
+            self.scratch.fetched = fetched;
+            return scored;
         }
+        self.score_tiles(query, ids, out, |i| self.rows.resident(ids[i]));
         Ok(())
+    }
+
+    /// Scores the rows that `row(i)` finds for `ids[i]`; one that is not there is at no distance.
+    fn score_tiles<'r>(&self, query: &C::Query, ids: &[u32], out: &mut [f32], row: impl Fn(usize) -> Option<&'r [u8]>) {
+        for (tile, (ids, out)) in ids.chunks(TILE).zip(out.chunks_mut(TILE)).enumerate() {
+            let mut rows: [&[u8]; TILE] = [&[]; TILE];
+            let mut found = 0;
+            while let Some(bytes) = (found < ids.len()).then(|| row(tile * TILE + found)).flatten() {
+                rows[found] = bytes;
+                found += 1;
+            }
+            self.score_tile(query, &ids[..found], &rows[..found], &mut out[..found]);
+            out[found..].fill(f32::NAN);
+        }
     }
 
     fn score_tile(&self, query: &C::Query, ids: &[u32], rows: &[&[u8]], out: &mut [f32]) {
@@ -180,5 +190,12 @@ impl<C: Codec, R: Rows, F: Factors> Scorer for RowScorer<'_, C, R, F> {
         let result = self.read_query(from, &mut query).and_then(|()| self.score_query(&query, ids, out));
         self.scratch.from = query;
         result
+    }
+
+    fn batch(&self) -> usize {
+        match self.rows.resident(0) {
+            Some(_) => SCAN,
+            None => (WINDOW_BYTES / self.rows.stride().max(1)).max(1),
+        }
     }
 }

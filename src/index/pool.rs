@@ -1,7 +1,7 @@
 //! Buffers lent to whoever searches or inserts, so that a warmed-up call allocates nothing; and the threads to run on.
 
-use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Buffers not in use.
@@ -52,27 +52,25 @@ impl<T: Default> Drop for Lease<'_, T> {
 }
 
 /// The threads an index may use: 0 = all cores.
+///
+/// They are started for each batch and joined at its end. A shared pool would have threads that wait for a batch take up
+/// other tasks meanwhile, another change to the same index among them: a deadlock with whoever waits for the first to end.
+#[derive(Debug)]
 pub struct Threads {
     count: usize,
-    #[cfg(feature = "parallel")]
-    own: std::sync::OnceLock<Option<rayon::ThreadPool>>,
 }
 
 impl Threads {
-    /// Threads are started when they are first needed.
+    /// As many as `count`, this one included.
     pub fn new(count: usize) -> Self {
-        Threads {
-            count,
-            #[cfg(feature = "parallel")]
-            own: std::sync::OnceLock::new(),
-        }
+        Threads { count }
     }
 
-    /// Runs `f(scratch, i)` for every `i` in `range`, in order on one thread or in any order on several. Stops at the first
+    /// Runs `f(scratch, i)` for every `i` in `range`: in order on one thread; on several, begun in order. Stops at the first
     /// error.
     pub fn for_each<T, E>(
         &self,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         pool: &Pool<T>,
         f: impl Fn(&mut T, usize) -> Result<(), E> + Sync,
     ) -> Result<(), E>
@@ -80,40 +78,47 @@ impl Threads {
         T: Default + Send,
         E: Send,
     {
-        #[cfg(feature = "parallel")]
-        if self.count != 1 && range.len() > 1 {
-            return self.for_each_parallel(range, pool, f);
-        }
-        let mut scratch = pool.lend();
-        range.into_iter().try_for_each(|i| f(&mut scratch, i))
+        let next = AtomicUsize::new(range.start);
+        let work = || {
+            let mut scratch = pool.lend();
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                if i >= range.end {
+                    return Ok(());
+                }
+                if let Err(e) = f(&mut scratch, i) {
+                    // Nothing is left for the others.
+                    next.store(range.end, Ordering::Relaxed);
+                    return Err(e);
+                }
+            }
+        };
+        self.on_all(range.len(), &work)
     }
 
+    #[cfg(not(feature = "parallel"))]
+    fn on_all<E>(&self, _tasks: usize, work: &(dyn Fn() -> Result<(), E> + Sync)) -> Result<(), E> {
+        work()
+    }
+
+    /// Does `work` on this thread and on others, no more of them than there are tasks.
     #[cfg(feature = "parallel")]
-    fn for_each_parallel<T, E>(
-        &self,
-        range: std::ops::Range<usize>,
-        pool: &Pool<T>,
-        f: impl Fn(&mut T, usize) -> Result<(), E> + Sync,
-    ) -> Result<(), E>
-    where
-        T: Default + Send,
-        E: Send,
-    {
-        use rayon::prelude::*;
-        let run =
-            || range.into_par_iter().with_max_len(1).try_for_each_init(|| pool.lend(), |scratch, i| f(scratch, i));
-        // Where no threads can be had, rayon's own pool does the work on this one.
-        let own = (self.count > 1)
-            .then(|| self.own.get_or_init(|| rayon::ThreadPoolBuilder::new().num_threads(self.count).build().ok()));
-        match own {
-            Some(Some(threads)) => threads.install(run),
-            _ => run(),
-        }
-    }
-}
-
-impl fmt::Debug for Threads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Threads").field("count", &self.count).finish_non_exhaustive()
+    fn on_all<E: Send>(&self, tasks: usize, work: &(dyn Fn() -> Result<(), E> + Sync)) -> Result<(), E> {
+        use std::thread;
+        let count = match self.count {
+            0 => thread::available_parallelism().map_or(1, usize::from),
+            count => count,
+        };
+        thread::scope(|scope| {
+            // Where no more threads are to be had, those there are do it all.
+            let others: Vec<_> =
+                (1..count.min(tasks)).map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+            let mine = work();
+            let theirs = others.into_iter().map(|other| match other.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            theirs.fold(mine, Result::and)
+        })
     }
 }

@@ -7,8 +7,6 @@ use super::{Filter, Hit, SearchParams};
 use crate::error::{Error, Result};
 use crate::scorer::Scorer;
 
-/// Ids scored at a time in a scan.
-const SCAN: usize = 256;
 /// Rows a graph search scores for each of its `ef`, roughly: what an exact scan is weighed against.
 const SCORED_PER_EF: u64 = 8;
 /// Rows on which a predicate is tried before the way to search is chosen.
@@ -40,6 +38,7 @@ pub struct QueryScratch {
     ids: Vec<u32>,
     distances: Vec<f32>,
     allowed: Vec<u64>,
+    keys: Vec<u64>,
 }
 
 /// A filter, ready to be asked about ids.
@@ -97,14 +96,29 @@ pub fn search(
         let hits = search_graph(view, graph, scorer, &matching, k, ef, scratch)?;
         // Rows the graph does not lead to, or a filter that lets few pass: only a scan knows.
         if hits.len() >= wanted {
-            return Ok(within(hits, params.radius));
+            return Ok(finish(hits, params.radius, scratch));
         }
     }
     let hits = scan(view, scorer, &matching, k, scratch)?;
-    Ok(within(hits, params.radius))
+    Ok(finish(hits, params.radius, scratch))
 }
 
-fn within(mut hits: Vec<Hit>, radius: Option<f32>) -> Vec<Hit> {
+fn finish(mut hits: Vec<Hit>, radius: Option<f32>, scratch: &mut QueryScratch) -> Vec<Hit> {
+    // In a damaged file two live rows may have one key: the nearer one is kept.
+    let seen = &mut scratch.keys;
+    seen.clear();
+    seen.extend(hits.iter().map(|hit| hit.key));
+    seen.sort_unstable();
+    if seen.windows(2).any(|pair| pair[0] == pair[1]) {
+        seen.clear();
+        hits.retain(|hit| match seen.binary_search(&hit.key) {
+            Ok(_) => false,
+            Err(at) => {
+                seen.insert(at, hit.key);
+                true
+            }
+        });
+    }
     if let Some(radius) = radius {
         hits.truncate(hits.partition_point(|hit| hit.distance <= radius));
     }
@@ -186,6 +200,7 @@ fn scan(
     let QueryScratch { top, ids, distances, .. } = scratch;
     let visible = |id| view.visible.is_none_or(|visible| visible(id));
     top.reset(k);
+    let batch = scorer.batch();
     let mut score = |ids: &[u32]| -> Result<()> {
         distances.resize(ids.len(), 0.0);
         scorer.score(ids, distances)?;
@@ -199,7 +214,7 @@ fn scan(
         Ok(())
     };
     if let Matching::Ids(matches) = matching {
-        matches.chunks(SCAN).try_for_each(&mut score)?;
+        matches.chunks(batch).try_for_each(&mut score)?;
     } else {
         ids.clear();
         for id in 0..view.rows {
@@ -210,7 +225,7 @@ fn scan(
                 };
             if counts {
                 ids.push(id);
-                if ids.len() == SCAN {
+                if ids.len() == batch {
                     score(ids)?;
                     ids.clear();
                 }

@@ -259,7 +259,7 @@ fn two_removals_or_an_update_and_a_removal_have_one_outcome() {
 // B82
 #[test]
 fn the_first_row_may_be_raced_for() {
-    for round in 0..30 {
+    for round in 0..400 {
         let index = builder(IndexKind::Hnsw, Metric::L2, 4).seed(round).build().unwrap();
         let barrier = Barrier::new(16);
         thread::scope(|scope| {
@@ -274,6 +274,30 @@ fn the_first_row_may_be_raced_for() {
         index.verify().unwrap();
         let stats = index.stats().unwrap();
         assert_eq!((stats.live, stats.unreachable), (16, 0), "round {round}");
+    }
+}
+
+// B82
+#[test]
+fn small_graphs_built_by_many_threads_lose_no_row() {
+    for round in 0..40 {
+        let rows = Random::new(round).normals(320 * 4);
+        let index = Index::builder(4, Metric::L2).ef_construction(64).seed(round).build().unwrap();
+        thread::scope(|scope| {
+            for first in 0..8 {
+                let (index, rows) = (&index, &rows);
+                scope.spawn(move || {
+                    for (key, row) in numbered(rows, 4).skip(first).step_by(8) {
+                        index.add(key, row).unwrap();
+                    }
+                });
+            }
+        });
+        let stats = index.stats().unwrap();
+        assert_eq!((stats.live, stats.unreachable), (320, 0), "round {round}");
+        for (key, row) in numbered(&rows, 4).step_by(7) {
+            assert_eq!(index.search(row, &top(1).ef(32)).unwrap()[0].key, key, "round {round}");
+        }
     }
 }
 
