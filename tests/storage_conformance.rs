@@ -50,6 +50,12 @@ mod mapped {
     #[test]
     fn storage_conforms() {
         println!("{}", storage_suite("mmap", map));
+        let read = storage_suite("a file read into memory", |bytes: &[u8]| {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(bytes).unwrap();
+            MmapStorage::read(file.path()).unwrap()
+        });
+        println!("{read}");
         let of_open_file = storage_suite("mmap of an open file", |bytes: &[u8]| {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(bytes).unwrap();
@@ -77,6 +83,7 @@ mod mapped {
     fn a_missing_file_is_an_io_error() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(MmapStorage::open(dir.path().join("none")), Err(Error::Io(_))));
+        assert!(matches!(MmapStorage::read(dir.path().join("none")), Err(Error::Io(_))));
     }
 }
 

@@ -22,7 +22,7 @@ pub enum Residency {
     /// Read-only, where they are: a file is mapped, a buffer is kept. Opens in constant time.
     #[default]
     Mapped,
-    /// Read-only, read into memory once: no page faults later.
+    /// Read-only, read into memory once (on huge pages where there are any): no page faults later, and quicker searches.
     Resident,
     /// Copied into growing memory, vector by vector checked: the index can be added to.
     Owned,
@@ -104,7 +104,7 @@ impl OpenOptions {
     #[cfg(feature = "mmap")]
     pub fn open(&self, path: impl AsRef<std::path::Path>) -> Result<Index> {
         let storage: Arc<dyn Storage + Send + Sync> = match self.residency {
-            Residency::Resident => Arc::new(std::fs::read(path)?),
+            Residency::Resident => Arc::new(crate::storage::MmapStorage::read(path)?),
             Residency::Mapped | Residency::Owned => Arc::new(crate::storage::MmapStorage::open(path)?),
         };
         self.from_storage(storage)

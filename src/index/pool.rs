@@ -96,8 +96,10 @@ impl Threads {
         self.on_all(range.len(), &work)
     }
 
+    /// Does `work` on this thread: there are no others.
     #[cfg(not(feature = "parallel"))]
-    fn on_all<E>(&self, _tasks: usize, work: &(dyn Fn() -> Result<(), E> + Sync)) -> Result<(), E> {
+    fn on_all<E>(&self, tasks: usize, work: &(dyn Fn() -> Result<(), E> + Sync)) -> Result<(), E> {
+        let _ = self.count.min(tasks);
         work()
     }
 
