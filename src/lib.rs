@@ -43,7 +43,7 @@
 //! error, metric ← kernel ← codec ┐
 //!                                ├ scorer ┐
 //! error ← storage ───────────────┘        ├ index ← lib ← wasm, the command line
-//! error ← storage ← segment ──────────────┘
+//! metric, storage ← segment ──────────────┘
 //! error ← dataset
 //! ```
 //!
