@@ -10,7 +10,7 @@
 //! | `gate`, shared | every writer, for as long as it writes |
 //! | `gate`, exclusive | `save`: no change half done is written |
 //! | `commit` | writers, for the moments when ids are handed out and when a change becomes visible |
-//! | none | searches |
+//! | none of these | searches; a filter by keys takes a shard of the key map, for a look-up |
 
 use super::Config;
 use super::hnsw::build::{self, BuildScratch};
