@@ -43,7 +43,7 @@
 //! error, metric ← kernel ← codec ┐
 //!                                ├ scorer ┐
 //! error ← storage ───────────────┘        ├ index ← lib ← wasm, the command line
-//! error ← storage ← segment ──────────────┘
+//! metric, storage ← segment ──────────────┘
 //! error ← dataset
 //! ```
 //!
@@ -77,9 +77,10 @@
 //!
 //! # Reading while writing
 //!
-//! Searches take no lock. A row carries the version in which it was born and the one in which it died; a search takes the
-//! version when it starts and sees the rows alive in it, so an update is seen whole or not at all, and a batch likewise. Link
-//! lists are atomics, published after the rows they lead to. Saving holds up writers, never readers.
+//! Searches wait for no change. A row carries the version in which it was born and the one in which it died; a search takes
+//! the version when it starts and sees the rows alive in it, so an update is seen whole or not at all, and a batch likewise.
+//! Link lists are atomics, published after the rows they lead to. (A lock is taken for a moment to borrow buffers, and one of
+//! 256 to look up each key of a filter by keys.) Saving holds up writers, never readers.
 //!
 //! # Where unsafe lives
 //!

@@ -18,6 +18,11 @@ impl F32Codec {
         F32Codec { dimension, metric }
     }
 
+    /// Components of a vector.
+    pub fn dimension(&self) -> usize {
+        self.dimension
+    }
+
     fn norm(&self, vector: &[f32]) -> Result<f64> {
         checked_norm(vector.len(), |i| vector[i], self.dimension, self.metric)
     }

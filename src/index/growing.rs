@@ -2,14 +2,15 @@
 //!
 //! Every change ends in a *commit*: a version number goes up by one. A row carries the version it was born in and, once
 //! removed or replaced, the one it died in; a reader takes the version when it starts and sees just the rows alive in it.
-//! So an update shows the old vector or the new one, never both and never neither, and a batch appears as a whole.
+//! So an update shows the old vector or the new one, never both and never neither, and a batch appears as a whole. (Asking
+//! for a key takes no snapshot: it answers by what the key map says at that moment, row by row.)
 //!
 //! | lock | who takes it |
 //! |---|---|
 //! | `gate`, shared | every writer, for as long as it writes |
 //! | `gate`, exclusive | `save`: no change half done is written |
 //! | `commit` | writers, for the moments when ids are handed out and when a change becomes visible |
-//! | none | searches |
+//! | none of these | searches; a filter by keys takes a shard of the key map, for a look-up |
 
 use super::Config;
 use super::hnsw::build::{self, BuildScratch};
@@ -22,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::scorer::{Factors, RowScorer, ScorerScratch};
 use crate::segment::Segment;
-use crate::storage::{ChunkOptions, ChunkedCells, ChunkedRows, Storage};
+use crate::storage::{ChunkOptions, ChunkedCells, ChunkedRows, Storage, reserve};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -74,6 +75,14 @@ impl Factors for FactorCells {
             Some([bits, ..]) => f32::from_bits(bits.load(Ordering::Relaxed)),
             _ => 1.0,
         }
+    }
+}
+
+#[inline]
+fn key_in(keys: &ChunkedCells<AtomicU64>, id: u32) -> u64 {
+    match keys.row(id) {
+        Some([key, ..]) => key.load(Ordering::Relaxed),
+        _ => 0,
     }
 }
 
@@ -145,10 +154,7 @@ impl Growing {
     /// The key of row `id`, alive or not.
     #[inline]
     pub fn key(&self, id: u32) -> u64 {
-        match self.keys.row(id) {
-            Some([key, ..]) => key.load(Ordering::Relaxed),
-            _ => 0,
-        }
+        key_in(&self.keys, id)
     }
 
     /// The live row of `key`.
@@ -212,7 +218,7 @@ impl Growing {
     }
 
     fn write(&self, keys: &[u64], vectors: &[f32], intent: Intent) -> Result<()> {
-        let dimension = self.codec.stride() / 4;
+        let dimension = self.codec.dimension();
         if keys.len() == 1 && vectors.len() != dimension {
             return Err(Error::DimensionMismatch { expected: dimension, got: vectors.len() });
         }
@@ -224,7 +230,9 @@ impl Growing {
             return Ok(());
         }
         if keys.len() > 1 {
-            let mut sorted = keys.to_vec();
+            let mut sorted = Vec::new();
+            reserve(&mut sorted, keys.len())?;
+            sorted.extend_from_slice(keys);
             sorted.sort_unstable();
             if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
                 return Err(Error::DuplicateKey { key: pair[0] });
@@ -240,7 +248,7 @@ impl Growing {
 
     /// Writes rows, keys and factors under new ids, visible to no reader yet.
     fn append(&self, keys: &[u64], vectors: &[f32]) -> Result<u32> {
-        let dimension = self.codec.stride() / 4;
+        let dimension = self.codec.dimension();
         let _alone = self.commit();
         let first = self.rows.count();
         let end = u64::from(first) + keys.len() as u64;
@@ -280,11 +288,9 @@ impl Growing {
         let key_of = |id| self.key(id);
         // Another writer may have been quicker. Then these rows stay invisible until `compact`.
         self.check_keys(keys, intent)?;
-        for &key in keys {
-            self.ids.reserve(key, 1, key_of)?;
-        }
+        self.ids.reserve(keys, key_of)?;
         let Snapshot { live, .. } = self.snapshot();
-        let version = self.next_version()?;
+        let version = self.next_version();
         for (id, &key) in (first..).zip(keys) {
             if let Some([born, ..]) = self.spans.row(id) {
                 born.store(version, Ordering::Relaxed);
@@ -303,12 +309,9 @@ impl Growing {
         self.state.store(u64::from(version) << 32 | u64::from(live), Ordering::Release);
     }
 
-    fn next_version(&self) -> Result<u32> {
-        self.snapshot().version.checked_add(1).ok_or(Error::TooLarge {
-            what: "changes before compact",
-            limit: u64::from(u32::MAX),
-            got: u64::from(u32::MAX) + 1,
-        })
+    /// Versions do not run out: a row is born once and dies once, so there are at most 1 + 2 · [`MAX_ROWS`] = `u32::MAX`.
+    fn next_version(&self) -> u32 {
+        self.snapshot().version + 1
     }
 
     fn bury(&self, id: u32, version: u32) {
@@ -323,7 +326,7 @@ impl Growing {
         if self.find(key).is_none() {
             return Ok(false);
         }
-        let version = self.next_version()?;
+        let version = self.next_version();
         if let Some(id) = self.ids.remove(key, |id| self.key(id)) {
             self.bury(id, version);
         }
@@ -388,7 +391,7 @@ impl Growing {
                 died.store(u32::from(tombstones.contains(id)), Ordering::Relaxed);
             }
             if !tombstones.contains(id) {
-                growing.ids.reserve(key, 1, key_of)?;
+                growing.ids.reserve(&[key], key_of)?;
                 if growing.ids.insert(key, id, key_of).is_some() {
                     return Err(Error::Corrupt { section: "KEYS", reason: format!("two live rows have key {key}") });
                 }
@@ -406,9 +409,7 @@ impl Growing {
     pub fn compact(&mut self, chunks: &ChunkOptions) -> Result<()> {
         let at = self.snapshot();
         let mut renumbered = Vec::new();
-        renumbered
-            .try_reserve_exact(at.rows as usize)
-            .map_err(|_| Error::OutOfMemory { bytes: u64::from(at.rows) * 4 })?;
+        reserve(&mut renumbered, at.rows as usize)?;
         let mut kept = 0;
         for id in 0..at.rows {
             let live = self.is_visible(id, &at);
@@ -427,12 +428,13 @@ impl Growing {
             if let Some(links) = &mut self.links {
                 links.compact(renumber, chunks)?;
             }
-            self.ids.clear();
             for id in 0..at.rows {
                 if let Some(new) = renumber(id) {
                     self.move_row(id, new)?;
                 }
             }
+            let keys = &self.keys;
+            self.ids.renumber(|id| renumbered[id as usize], |id| key_in(keys, id));
             self.rows.truncate(kept);
             self.keys.truncate(kept);
             self.spans.truncate(kept);
@@ -441,14 +443,10 @@ impl Growing {
             }
         }
         drop(renumbered);
-        let key_of = |id| self.key(id);
         for id in 0..kept {
             if let Some([born, died, ..]) = self.spans.row(id) {
                 born.store(1, Ordering::Relaxed);
                 died.store(0, Ordering::Relaxed);
-            }
-            if kept < at.rows {
-                self.ids.insert(self.key(id), id, key_of);
             }
         }
         self.show(1, kept);

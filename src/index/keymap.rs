@@ -41,11 +41,22 @@ impl KeyMap {
         self.read(hash).find(hash, |&id| key_of(id) == key).copied()
     }
 
-    /// Makes room in `key`'s shard for `more` keys, so that [`insert`](Self::insert) cannot fail.
-    pub fn reserve(&self, key: u64, more: usize, key_of: impl Fn(u32) -> u64) -> Result<()> {
-        self.write(mix(key))
-            .try_reserve(more, |&id| mix(key_of(id)))
-            .map_err(|_| Error::OutOfMemory { bytes: more as u64 * 5 })
+    /// Makes room for all of `keys`, so that [`insert`](Self::insert) cannot fail.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; the map is then as it was.
+    pub fn reserve(&self, keys: &[u64], key_of: impl Fn(u32) -> u64) -> Result<()> {
+        let mut more = [0u32; SHARDS];
+        for &key in keys {
+            more[Self::shard(mix(key))] += 1;
+        }
+        for (shard, &more) in self.shards.iter().zip(&more).filter(|&(_, &more)| more > 0) {
+            let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+            shard
+                .try_reserve(more as usize, |&id| mix(key_of(id)))
+                .map_err(|_| Error::OutOfMemory { bytes: u64::from(more) * 5 })?;
+        }
+        Ok(())
     }
 
     /// Maps `key` to `id`, and returns the id it was mapped to before.
@@ -69,9 +80,22 @@ impl KeyMap {
         Some(entry.remove().0)
     }
 
-    /// Forgets all keys.
-    pub fn clear(&mut self) {
-        *self = KeyMap::new();
+    /// Gives every id its new number, by which `key_of` knows it, and memory back that is mostly empty.
+    pub fn renumber(&mut self, new: impl Fn(u32) -> u32, key_of: impl Fn(u32) -> u64) {
+        let hash = |&id: &u32| mix(key_of(id));
+        for shard in &mut self.shards {
+            let table = shard.get_mut().unwrap_or_else(PoisonError::into_inner);
+            // Keys stay where they are: only they decide the place.
+            table.iter_mut().for_each(|id| *id = new(*id));
+            let mut smaller = HashTable::new();
+            // Where memory is refused, the larger table does as well.
+            if table.capacity() > 2 * table.len() && smaller.try_reserve(table.len(), hash).is_ok() {
+                for id in table.iter() {
+                    smaller.insert_unique(hash(id), *id, hash);
+                }
+                *table = smaller;
+            }
+        }
     }
 
     /// Bytes of memory the map takes.
@@ -91,10 +115,10 @@ mod tests {
     fn behaves_as_a_map() {
         let keys: Vec<u64> = (0..10_000u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (i << 60)).collect();
         let key_of = |id: u32| keys[id as usize];
-        let map = KeyMap::new();
+        let mut map = KeyMap::new();
         for (id, &key) in (0..).zip(&keys) {
             assert_eq!(map.get(key, key_of), None);
-            map.reserve(key, 1, key_of).unwrap();
+            map.reserve(&[key], key_of).unwrap();
             assert_eq!(map.insert(key, id, key_of), None);
         }
         for (id, &key) in (0..).zip(&keys) {
@@ -106,5 +130,34 @@ mod tests {
             }
         }
         assert!(map.allocated_bytes() < 10_000 * 12);
+        let key_of = |id: u32| keys[id as usize - 1];
+        map.renumber(|id| id + 1, key_of);
+        for (id, &key) in (0..).zip(&keys) {
+            assert_eq!(map.get(key, key_of), (id % 3 != 0).then_some(id + 1));
+            if id % 100 != 1 {
+                map.remove(key, key_of);
+            }
+        }
+        let before = map.allocated_bytes();
+        map.renumber(|id| id, key_of);
+        assert!(map.allocated_bytes() < before / 4, "{} of {before} bytes", map.allocated_bytes());
+        for (id, &key) in (0..).zip(&keys) {
+            assert_eq!(map.get(key, key_of), (id % 100 == 1 && id % 3 != 0).then_some(id + 1));
+        }
+    }
+
+    #[test]
+    fn what_was_reserved_is_inserted_without_growing() {
+        let keys: Vec<u64> = (0..20_000).collect();
+        let key_of = |id: u32| keys[id as usize];
+        let map = KeyMap::new();
+        for batch in keys.chunks(7_000) {
+            map.reserve(batch, key_of).unwrap();
+            let before = map.allocated_bytes();
+            for &key in batch {
+                assert_eq!(map.insert(key, key as u32, key_of), None);
+            }
+            assert_eq!(map.allocated_bytes(), before);
+        }
     }
 }

@@ -471,8 +471,8 @@ impl<S: Storage + ?Sized> Index<S> {
         self.growing("add")?.add(key, vector)
     }
 
-    /// Adds `keys.len()` vectors, given one after the other, on all the threads of the index. All of them become visible at
-    /// once, or none.
+    /// Adds `keys.len()` vectors, given one after the other, on all the threads of the index. Searches see all of them
+    /// at once, or none.
     ///
     /// # Errors
     /// As [`add`](Self::add), naming the row; [`Error::LengthMismatch`] unless there are `dimension` components a key;
@@ -600,7 +600,7 @@ impl<S: Storage + Send + Sync + ?Sized> Index<S> {
 }
 
 fn decode(codec: &F32Codec, rows: &impl Rows, id: u32) -> Result<Vec<f32>> {
-    let mut vector = vec![0.0; codec.stride() / 4];
+    let mut vector = vec![0.0; codec.dimension()];
     match rows.resident(id) {
         Some(row) => codec.decode(row, &mut vector),
         None => {

@@ -9,10 +9,11 @@ use super::{Config, Index, State, kernels};
 use crate::error::{Error, Result};
 use crate::kernel::Level;
 use crate::metric::Metric;
+use crate::scorer::Factors;
 use crate::segment::{Encoding, GraphMeta, IndexKind, LevelMeta, Meta, Segment, SegmentWriter, order_by_key};
 use crate::storage::window::WINDOW_BYTES;
 use crate::storage::{ChunkOptions, Storage};
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::Arc;
 
 /// Where the bytes of an opened index are held.
@@ -199,11 +200,14 @@ impl<S: Storage + ?Sized> Index<S> {
     /// The bytes of the file.
     ///
     /// # Errors
-    /// As [`write_to`](Self::write_to).
+    /// [`Error::OutOfMemory`]; otherwise as [`write_to`](Self::write_to).
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.write_to(&mut bytes)?;
-        Ok(bytes)
+        let mut buffer = Buffer::default();
+        match self.write_to(&mut buffer) {
+            Ok(_) => Ok(buffer.bytes),
+            Err(_) if buffer.refused > 0 => Err(Error::OutOfMemory { bytes: buffer.refused }),
+            Err(e) => Err(e),
+        }
     }
 
     /// Reads every byte and every link of a read-only index and checks them against each other; for one that can be changed,
@@ -216,6 +220,29 @@ impl<S: Storage + ?Sized> Index<S> {
             State::Growing(_) => Frozen::new(Segment::open(Arc::new(self.to_bytes()?))?).verify(),
             State::Frozen(frozen) => frozen.verify(),
         }
+    }
+}
+
+/// Bytes in memory that is asked for, where a `Vec` by itself would end the process.
+#[derive(Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    /// Bytes the allocator refused.
+    refused: u64,
+}
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.try_reserve(bytes.len()).is_err() {
+            self.refused = self.bytes.len() as u64 + bytes.len() as u64;
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -284,7 +311,6 @@ fn write_growing(growing: &Growing, config: &Config, out: &mut dyn Write) -> Res
     writer.key_order(order_by_key(at.rows, |id| growing.key(id))?)?;
     writer.codes(growing.rows().runs())?;
     if let Some(factors) = growing.factors() {
-        use crate::scorer::Factors;
         writer.factors((0..at.rows).map(|id| factors.factor(id)))?;
     }
     if meta.tombstones > 0 {

@@ -4,8 +4,9 @@ use super::hnsw::Graph;
 use super::hnsw::search::{Admits, SearchScratch, Walk};
 use super::topk::{Near, TopK, ordered};
 use super::{Filter, Hit, SearchParams};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::scorer::Scorer;
+use crate::storage::reserve;
 
 /// Rows a graph search scores for each of its `ef`, roughly: what an exact scan is weighed against.
 const SCORED_PER_EF: u64 = 8;
@@ -26,6 +27,14 @@ pub struct View<'a> {
     pub find: &'a dyn Fn(u64) -> Option<u32>,
     /// The graph, where there is one.
     pub graph: Option<&'a dyn Graph>,
+}
+
+impl View<'_> {
+    /// Whether this reader sees row `id`: what `find` gives may have come after it.
+    #[inline]
+    fn sees(&self, id: u32) -> bool {
+        id < self.rows && self.visible.is_none_or(|visible| visible(id))
+    }
 }
 
 /// What queries reuse.
@@ -62,14 +71,13 @@ pub fn search(
     if k == 0 {
         return Ok(Vec::new());
     }
-    let visible = |id| view.visible.is_none_or(|visible| visible(id));
     let mut listed = Vec::new();
     let is_listed;
     let matching = match params.filter {
         None => Matching::All,
         Some(Filter::Keys(keys)) => {
             let mut ids: Vec<u32> = keys.iter().filter_map(|&key| (view.find)(key)).collect();
-            if ids.iter().all(|&id| visible(id)) {
+            if ids.iter().all(|&id| view.sees(id)) {
                 ids.sort_unstable();
                 ids.dedup();
                 Matching::Ids(ids)
@@ -157,17 +165,16 @@ fn search_graph(
     if let Matching::Ids(ids) = matching {
         let words = view.rows.div_ceil(64) as usize;
         allowed.clear();
-        allowed.try_reserve(words).map_err(|_| Error::OutOfMemory { bytes: words as u64 * 8 })?;
+        reserve(allowed, words)?;
         allowed.resize(words, 0);
         for &id in ids {
             allowed[id as usize / 64] |= 1 << (id % 64);
         }
     }
-    let visible = |id| view.visible.is_none_or(|visible| visible(id));
     let admits = |id: u32| match matching {
-        Matching::All => visible(id),
+        Matching::All => view.sees(id),
         Matching::Ids(_) => allowed.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1),
-        Matching::By(predicate) => visible(id) && predicate((view.key)(id)),
+        Matching::By(predicate) => view.sees(id) && predicate((view.key)(id)),
     };
     let admits: Admits<'_> = match (matching, view.visible) {
         (Matching::All, None) => None,
@@ -198,7 +205,6 @@ fn scan(
     scratch: &mut QueryScratch,
 ) -> Result<Vec<Hit>> {
     let QueryScratch { top, ids, distances, .. } = scratch;
-    let visible = |id| view.visible.is_none_or(|visible| visible(id));
     top.reset(k);
     let batch = scorer.batch();
     let mut score = |ids: &[u32]| -> Result<()> {
@@ -218,7 +224,7 @@ fn scan(
     } else {
         ids.clear();
         for id in 0..view.rows {
-            let counts = visible(id)
+            let counts = view.sees(id)
                 && match matching {
                     Matching::By(predicate) => predicate((view.key)(id)),
                     _ => true,
@@ -236,4 +242,62 @@ fn scan(
     let mut hits = Vec::with_capacity(k.min(view.live as usize));
     top.drain_sorted(|distance, key| hits.push(Hit { key, distance }));
     Ok(hits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Row i lies at distance i.
+    struct Numbers;
+
+    impl Scorer for Numbers {
+        fn score(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()> {
+            out.iter_mut().zip(ids).for_each(|(distance, &id)| *distance = id as f32);
+            Ok(())
+        }
+
+        fn score_from(&mut self, from: u32, ids: &[u32], out: &mut [f32]) -> Result<()> {
+            out.iter_mut().zip(ids).for_each(|(distance, &id)| *distance = id.abs_diff(from) as f32);
+            Ok(())
+        }
+    }
+
+    /// Every row leads to the next.
+    struct Path;
+
+    impl Graph for Path {
+        fn entry(&self) -> Option<(u32, u8)> {
+            Some((0, 0))
+        }
+
+        fn links(&self, id: u32, _: u8, out: &mut Vec<u32>) {
+            out.clear();
+            out.push(id + 1);
+        }
+    }
+
+    #[test]
+    fn a_key_whose_row_came_after_the_reader_is_found_at_the_row_the_reader_sees() {
+        // As many rows as bits in a word of marks, so that the id after the last lies in another word.
+        let rows = 64;
+        for graph in [None, Some(&Path as &dyn Graph)] {
+            let view = View {
+                rows,
+                live: rows,
+                visible: None,
+                key: &|id| u64::from(id % 64),
+                // Key 3 was updated: its row is now one that this reader does not know.
+                find: &|key| Some(if key == 3 { rows } else { key as u32 }),
+                graph,
+            };
+            let keys: Vec<u64> = (0..64).collect();
+            let params = SearchParams::new(100).filter(Filter::keys(&keys));
+            let hits = search(&view, &mut Numbers, &params, 1, &mut QueryScratch::default()).unwrap();
+            assert_eq!(hits.iter().map(|hit| hit.key).collect::<Vec<_>>(), keys);
+            assert!(hits.iter().all(|hit| hit.distance == hit.key as f32));
+            let params = SearchParams::new(1).filter(Filter::keys(&keys));
+            assert_eq!(search(&view, &mut Numbers, &params, 1, &mut QueryScratch::default()).unwrap()[0].key, 0);
+        }
+    }
 }

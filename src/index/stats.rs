@@ -45,31 +45,23 @@ impl<S: Storage + ?Sized> Index<S> {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) for the marks of the rows (one bit each).
     pub fn stats(&self) -> Result<Stats> {
         let section = |(name, bytes)| SectionBytes { name, bytes };
-        let mut stats = match &self.state {
+        let mut stats;
+        match &self.state {
             State::Growing(growing) => {
                 let at = growing.snapshot();
                 let sections: Vec<_> = growing.bytes().into_iter().map(section).collect();
                 let resident_bytes = sections.iter().map(|section| section.bytes).sum();
-                Stats::new(at.rows, at.live, sections, resident_bytes)
-            }
-            State::Frozen(frozen) => {
-                let segment = frozen.segment();
-                let sections = segment.section_bytes().into_iter().map(section).collect();
-                Stats::new(segment.meta().rows, frozen.live(), sections, segment.owned_bytes())
-            }
-        };
-        let rows = stats.rows as u32;
-        match &self.state {
-            State::Growing(growing) => {
-                let at = growing.snapshot();
+                stats = Stats::new(at.rows, at.live, sections, resident_bytes);
                 if let Some(links) = growing.links() {
-                    stats.levels(rows, |id| links.level(id));
-                    stats.count(links, rows, |id| growing.is_visible(id, &at))?;
+                    stats.levels(at.rows, |id| links.level(id));
+                    stats.count(links, at.rows, |id| growing.is_visible(id, &at))?;
                 }
             }
             State::Frozen(frozen) => {
                 let segment = frozen.segment();
-                let tombstones = segment.tombstones();
+                let (rows, tombstones) = (segment.meta().rows, segment.tombstones());
+                let sections = segment.section_bytes().into_iter().map(section).collect();
+                stats = Stats::new(rows, frozen.live(), sections, segment.owned_bytes());
                 if let Some(links) = segment.links() {
                     let graph = segment.meta().graph.as_ref();
                     let nodes = graph.iter().flat_map(|graph| &graph.levels).map(|level| u64::from(level.nodes));

@@ -1,6 +1,7 @@
 //! Marks on ids, cleared at the cost of what was marked.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::storage::reserve;
 
 /// A set of ids below a bound: one bit an id, so that the marks of 100,000 rows stay in the first-level cache.
 #[derive(Debug, Default)]
@@ -18,7 +19,8 @@ impl Visited {
         if words > self.words.len() {
             // Nothing in the old marks is worth copying.
             self.words = Vec::new();
-            self.words.try_reserve_exact(words).map_err(|_| Error::OutOfMemory { bytes: words as u64 * 8 })?;
+            self.touched.clear();
+            reserve(&mut self.words, words)?;
             self.words.resize(words, 0);
         } else {
             for &word in &self.touched {

@@ -148,8 +148,8 @@ fn resize(bytes: &mut Vec<u8>, len: usize) -> Result<()> {
     Ok(())
 }
 
-/// Makes room for `len` elements in all.
-fn reserve<T>(vec: &mut Vec<T>, len: usize) -> Result<()> {
+/// Makes room for `len` elements in all, or says [`Error::OutOfMemory`] where the allocator would end the process.
+pub(crate) fn reserve<T>(vec: &mut Vec<T>, len: usize) -> Result<()> {
     vec.try_reserve(len.saturating_sub(vec.len()))
         .map_err(|_| Error::OutOfMemory { bytes: (len as u64).saturating_mul(size_of::<T>() as u64) })
 }

@@ -6,15 +6,16 @@
 //!               lists   [ count | id id … m ]     index  [ row | first list ]   ascending rows: binary search
 //! ```
 //!
-//! A writer changes one row's list at a time, under that row's lock. A reader may meet a list half rewritten: then it sees
-//! old neighbours, new ones, or one of them twice. All of them are rows that exist, and a search visits each once, so
-//! nothing worse than a slightly different walk comes of it.
+//! A writer changes one row's list at a time, under that row's lock: ids first, then their number (Release). A reader takes
+//! the number first (Acquire), so that every place below it has been written. It may still meet a list half rewritten: then
+//! it sees old neighbours, new ones, or one of them twice. All of them are rows on that level, and a search visits each
+//! once, so nothing worse than a slightly different walk comes of it.
 
 use super::Graph;
 use super::params::HnswParams;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::segment::LinksView;
-use crate::storage::{ChunkOptions, ChunkedCells};
+use crate::storage::{ChunkOptions, ChunkedCells, reserve};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -65,7 +66,7 @@ impl GrowingLinks {
     /// Makes room for rows from `first` on, of the levels given, with empty lists. Callers take turns; readers go on.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); what was there stays.
+    /// [`Error::OutOfMemory`]; [`Error::TooLarge`] for more than 2³² lists above level 0. What was there stays.
     pub fn grow(&self, first: u32, levels: &[u8]) -> Result<()> {
         // Rows of a call that failed further on are met again with the same ids: their entries are written again.
         let mut rows = self.upper_rows.load(Ordering::Relaxed);
@@ -76,10 +77,12 @@ impl GrowingLinks {
             Some((row, list)) => list + u32::from(self.level(row)),
             None => 0,
         };
-        let above: u32 = levels.iter().map(|&level| u32::from(level)).sum();
+        let all = u64::from(lists) + levels.iter().map(|&level| u64::from(level)).sum::<u64>();
+        let refused = Error::TooLarge { what: "lists above level 0", limit: u32::MAX.into(), got: all };
+        let all = u32::try_from(all).map_err(|_| refused)?;
         let entries = levels.iter().filter(|&&level| level > 0).count() as u32;
         self.base.grow_to(first + levels.len() as u32)?;
-        self.upper.grow_to(lists + above)?;
+        self.upper.grow_to(all)?;
         self.upper_index.grow_to(rows + entries)?;
         for (id, &level) in (first..).zip(levels) {
             if let Some([head, ..]) = self.base.row(id) {
@@ -139,9 +142,10 @@ impl GrowingLinks {
     fn read(slot: &[AtomicU32], out: &mut Vec<u32>) {
         out.clear();
         if let Some((count, ids)) = slot.split_first() {
-            let count = ((count.load(Ordering::Relaxed) & COUNT) as usize).min(ids.len());
+            let count = ((count.load(Ordering::Acquire) & COUNT) as usize).min(ids.len());
             out.extend(ids[..count].iter().map(|id| id.load(Ordering::Relaxed)));
-            // What was written before an id was linked (its row, its own links) is visible from here on.
+            // Of a place rewritten since: what was written before its id was linked (its row, its own links) is visible from
+            // here on.
             fence(Ordering::Acquire);
         }
     }
@@ -214,8 +218,13 @@ impl GrowingLinks {
     }
 
     /// Copies the links of a segment with `rows` rows into this, an empty graph.
+    ///
+    /// # Errors
+    /// As [`grow`](Self::grow).
     pub fn load(&self, from: &LinksView<'_>, rows: u32) -> Result<()> {
-        let mut levels = vec![0u8; rows as usize];
+        let mut levels = Vec::new();
+        reserve(&mut levels, rows as usize)?;
+        levels.resize(rows as usize, 0u8);
         for level in 1..=from.max_level().min(usize::from(u8::MAX)) {
             for id in from.nodes(level) {
                 levels[id as usize] = level as u8;

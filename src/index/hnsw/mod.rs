@@ -2,14 +2,14 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | [`params`] | parameters, and the level a row is drawn |
+//! | `params` | parameters, and the level a row is drawn |
 //! | `links` | the growing graph: slots of atomics, lock-free to read |
 //! | `search` | descent, and the search of one level (Algorithms 2 and 5) |
 //! | `build` | insertion and the choice of neighbours (Algorithms 1 and 4), repair |
 
 pub(crate) mod build;
 pub(crate) mod links;
-pub mod params;
+pub(crate) mod params;
 pub(crate) mod search;
 
 /// What a search needs of a graph: growing or frozen, it does not know which.
