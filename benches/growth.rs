@@ -1,10 +1,11 @@
 //! What growing in chunks costs a search, against one block allocated for all rows: `cargo bench --bench growth`.
 //!
 //! Both indexes hold the same rows and links (one thread, same seed). They are searched in turn, many short rounds; the ratio
-//! of each pair is taken, and the median of the ratios printed, so that a busy machine does little harm.
+//! of the CPU times of each pair is taken, and the median of the ratios printed, so that a busy machine does little harm.
 
+use cpu_time::ThreadTime;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use twindex::storage::ChunkOptions;
 use twindex::{Index, Metric, SearchParams};
 
@@ -61,7 +62,7 @@ fn compare(dimension: usize, rows: usize, rounds: usize) {
 }
 
 fn time(index: &Index, queries: &[f32], params: &SearchParams<'_>) -> Duration {
-    let start = Instant::now();
+    let start = ThreadTime::now();
     for query in queries.chunks(index.dimension()) {
         black_box(index.search(black_box(query), params).expect("a finite query"));
     }
