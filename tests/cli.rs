@@ -431,6 +431,10 @@ fn bad_input_is_refused_on_one_line() {
     refuse(2, &["--seconds"], ["bench", &index, "--queries", &base, "--seconds", "0"]);
     refuse(2, &["frob"], ["frob"]);
 
+    let spelled = folder.path("./base.npy");
+    refuse(2, &["--output and --input"], ["build", "--input", &base, "--output", &spelled, "--metric", "l2"]);
+    refuse(2, &["--output and --json"], build(&base, &["--json", &output]));
+
     // What is wrong with a file: 1.
     let mut values = vectors(5);
     values[3 * DIMENSION + 2] = f32::NAN;
@@ -474,6 +478,25 @@ fn bad_input_is_refused_on_one_line() {
     refuse(1, &["base.f16.npy"], ["demo", "--data", folder.0.path().to_str().unwrap()]);
     let control = folder.path("a\nb.twx");
     refuse(1, &["a b.twx"], ["info", &control]);
+}
+
+/// Neither waits for a writer, nor reads without end, nor replaces them.
+#[cfg(unix)]
+#[test]
+fn pipes_devices_and_folders_are_no_indexes() {
+    use std::os::unix::fs::FileTypeExt;
+    let folder = Folder::new();
+    let (base, _) = folder.base();
+    let pipe = folder.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let zero = "/dev/zero".to_owned();
+    for path in [&pipe, &zero] {
+        refuse(1, &["regular file"], ["info", path]);
+        refuse(1, &["regular file"], ["bench", path, "--queries", &base, "--resident"]);
+    }
+    refuse(1, &["directory"], ["verify", folder.0.path().to_str().unwrap()]);
+    refuse(1, &["regular file"], ["build", "--input", &base, "--output", &pipe, "--metric", "l2"]);
+    assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
 }
 
 #[test]

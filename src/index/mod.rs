@@ -135,7 +135,7 @@ impl IndexBuilder {
         self
     }
 
-    /// Threads for `add_batch` and `search_batch`; 0, the default, means all cores. 1 makes the result independent of timing.
+    /// Threads for `add_batch` and `search_batch`, at most 1024; 0, the default, means all cores. 1 makes the result independent of timing.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
@@ -186,7 +186,7 @@ impl IndexBuilder {
             graph: (self.kind == IndexKind::Hnsw).then_some(self.params),
             kernels: kernels(self.level)?,
             chunks: self.chunks,
-            threads: Arc::new(Threads::new(self.threads)),
+            threads: Arc::new(Threads::new(self.threads)?),
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::kernel::Level;
 use crate::metric::Metric;
 use crate::scorer::Factors;
 use crate::segment::{Encoding, GraphMeta, IndexKind, LevelMeta, Meta, Segment, SegmentWriter, order_by_key};
+use crate::storage::reserve;
 use crate::storage::window::WINDOW_BYTES;
 use crate::storage::{ChunkOptions, Storage};
 use std::io::{self, Write};
@@ -80,7 +81,7 @@ impl OpenOptions {
         self
     }
 
-    /// Threads for batches; 0, the default, means all cores.
+    /// Threads for batches, at most 1024; 0, the default, means all cores.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
@@ -170,7 +171,7 @@ impl OpenOptions {
             graph,
             kernels: kernels(self.level)?,
             chunks: self.chunks.clone(),
-            threads: Arc::new(Threads::new(self.threads)),
+            threads: Arc::new(Threads::new(self.threads)?),
         })
     }
 }
@@ -320,7 +321,9 @@ fn write_growing(growing: &Growing, config: &Config, out: &mut dyn Write) -> Res
         writer.links(|id, list| links.links(id, 0, list))?;
         for level in 1..=levels {
             let level = level as u8;
-            let nodes: Vec<u32> = (0..at.rows).filter(|&id| links.level(id) >= level).collect();
+            let mut nodes: Vec<u32> = Vec::new();
+            reserve(&mut nodes, (0..at.rows).filter(|&id| links.level(id) >= level).count())?;
+            nodes.extend((0..at.rows).filter(|&id| links.level(id) >= level));
             writer.upper(usize::from(level), &nodes, |id, list| links.links(id, level, list))?;
         }
     }

@@ -1,5 +1,6 @@
 //! Buffers lent to whoever searches or inserts, so that a warmed-up call allocates nothing; and the threads to run on.
 
+use crate::error::Error;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -51,6 +52,9 @@ impl<T: Default> Drop for Lease<'_, T> {
     }
 }
 
+/// The most threads an index may be given.
+const MAX_THREADS: usize = 1024;
+
 /// The threads an index may use: 0 = all cores.
 ///
 /// They are started for each batch and joined at its end. A shared pool would have threads that wait for a batch take up
@@ -62,8 +66,14 @@ pub struct Threads {
 
 impl Threads {
     /// As many as `count`, this one included.
-    pub fn new(count: usize) -> Self {
-        Threads { count }
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] beyond [`MAX_THREADS`].
+    pub fn new(count: usize) -> Result<Self, Error> {
+        if count > MAX_THREADS {
+            return Err(Error::InvalidParameter { name: "threads", expected: "0 to 1024", got: count.to_string() });
+        }
+        Ok(Threads { count })
     }
 
     /// Runs `f(scratch, i)` for every `i` in `range`: in order on one thread; on several, begun in order. Stops at the first

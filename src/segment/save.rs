@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// file it points at is replaced. The new file has the permissions of the old one.
 ///
 /// # Errors
-/// Whatever `write` returns; [`Error::Io`] from the file system; [`Error::FileInUse`] where the operating system
+/// Whatever `write` returns; [`Error::Io`] from the file system, and for a `path` where there is something else than a
+/// regular file (a directory, a device, a pipe); [`Error::FileInUse`] where the operating system
 /// refuses to replace a mapped file (Windows).
 pub fn save_atomic<T>(path: impl AsRef<Path>, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
     let path = path.as_ref();
@@ -31,6 +32,12 @@ pub fn save_atomic<T>(path: impl AsRef<Path>, write: impl FnOnce(&mut dyn Write)
         Ok(found) if found.is_symlink() => fs::canonicalize(path)?,
         _ => path.to_path_buf(),
     };
+    if let Ok(found) = fs::metadata(&target)
+        && !found.is_file()
+    {
+        let reason = format!("{} is not a regular file; it is not replaced", path.display());
+        return Err(io::Error::new(ErrorKind::InvalidInput, reason).into());
+    }
     let Some(name) = target.file_name() else {
         return Err(io::Error::new(ErrorKind::InvalidInput, format!("{} names no file", path.display())).into());
     };

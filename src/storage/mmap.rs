@@ -3,8 +3,8 @@
 use super::{Storage, range_of};
 use crate::error::{Error, Result};
 use memmap2::{Mmap, MmapMut};
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 /// A memory-mapped file, read-only and resident: opening costs no reading, and pages come in as they are touched.
@@ -34,9 +34,9 @@ impl MmapStorage {
     /// Maps the file at `path`.
     ///
     /// # Errors
-    /// [`Error::Io`] where the file cannot be opened or mapped.
+    /// [`Error::Io`] where the file cannot be opened or mapped, or is no regular file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::from_file(&File::open(path)?)
+        Self::from_file(&open_regular(path.as_ref())?)
     }
 
     /// Maps an open file. The map outlives the handle.
@@ -60,9 +60,9 @@ impl MmapStorage {
     /// happens to the file later is of no concern.
     ///
     /// # Errors
-    /// [`Error::Io`] where the file cannot be read, [`Error::OutOfMemory`].
+    /// [`Error::Io`] where the file cannot be read or is no regular file, [`Error::OutOfMemory`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let mut file = File::open(path)?;
+        let mut file = open_regular(path.as_ref())?;
         let bytes = file.metadata()?.len();
         if bytes == 0 {
             return Ok(Self { map: None });
@@ -101,6 +101,20 @@ impl MmapStorage {
     fn bytes(&self) -> &[u8] {
         self.map.as_deref().unwrap_or_default()
     }
+}
+
+/// Opens a file whose length says what it holds. Directories, devices and pipes are refused, and a pipe before it is opened:
+/// that would wait for somebody to write.
+fn open_regular(path: &Path) -> Result<File> {
+    let refuse_others = |metadata: Metadata| match metadata.is_file() {
+        true => Ok(()),
+        false if metadata.is_dir() => Err(io::Error::new(ErrorKind::IsADirectory, "is a directory")),
+        false => Err(io::Error::new(ErrorKind::InvalidInput, "is not a regular file")),
+    };
+    refuse_others(fs::metadata(path)?)?;
+    let file = File::open(path)?;
+    refuse_others(file.metadata()?)?;
+    Ok(file)
 }
 
 impl Storage for MmapStorage {

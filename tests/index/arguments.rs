@@ -123,6 +123,11 @@ fn settings_out_of_range_are_refused_and_all_others_work() {
         refused(plain(4).ef_construction(ef), "ef_construction");
         refused(plain(4).ef(ef), "ef");
     }
+    for threads in [1025, 1 << 16, usize::MAX] {
+        refused(plain(4).threads(threads), "threads");
+        let bytes = plain(4).build().unwrap().to_bytes().unwrap();
+        assert_eq!(code(twindex::OpenOptions::new().threads(threads).from_bytes(bytes)), "INVALID_PARAMETER");
+    }
     for chunk_bytes in [0, 1, (1 << 30) + 1, usize::MAX] {
         refused(plain(4).chunks(ChunkOptions { chunk_bytes, rows_per_chunk: None }), "chunk_bytes");
     }

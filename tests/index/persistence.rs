@@ -79,7 +79,10 @@ fn use_damaged(bytes: &[u8], what: &str) -> (Result<()>, Result<()>) {
             verdict = index.verify();
         }
         if residency == Residency::Owned {
+            // What comes in is mended: a copy of it is sound, whatever is added.
+            index.verify().unwrap_or_else(|e| panic!("{what}: the owned copy is not sound: {e}"));
             index.add(1 << 50, &[0.25; 6]).unwrap();
+            index.verify().unwrap_or_else(|e| panic!("{what}: after an addition: {e}"));
             let added = index.search(&[0.25; 6], &top(1).filter(Filter::keys(&[1 << 50]))).unwrap();
             assert_eq!(added.len(), 1, "{what}: what was added is not found");
         }

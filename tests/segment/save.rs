@@ -170,3 +170,24 @@ fn links_are_followed_permissions_stay_and_open_maps_live_on() {
     mapped.verify().unwrap();
     assert_eq!(mapped.meta().graph.as_ref().unwrap().seed, 1);
 }
+
+/// Whoever saves to a device or a pipe, as scripts do, must not find it gone.
+#[cfg(unix)]
+#[test]
+fn what_is_no_regular_file_is_not_replaced() {
+    use std::os::unix::fs::FileTypeExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    for target in [&path, &link, &folder.path().to_path_buf()] {
+        match save(&Sample::full(1), target, usize::MAX) {
+            Err(Error::Io(e)) => assert_eq!(e.kind(), io::ErrorKind::InvalidInput, "{}", target.display()),
+            other => panic!("{}: {other:?}", target.display()),
+        }
+    }
+    assert!(fs::metadata(&path).unwrap().file_type().is_fifo());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}

@@ -74,6 +74,13 @@ fn check(args: &args::Build) -> Result<(), Failure> {
         return Err(Failure::Usage("--m and --ef-construction are for --index hnsw: a flat index has no graph".into()));
     }
     output::check_folder(&args.output)?;
+    for (option, other) in
+        [("--input", Some(&args.input)), ("--keys", args.keys.as_ref()), ("--json", args.json.as_ref())]
+    {
+        if other.is_some_and(|other| output::is_same_file(other, &args.output)) {
+            return Err(Failure::Usage(format!("--output and {option} are the same file")));
+        }
+    }
     match &args.json {
         Some(path) if !output::is_stdout(path) => output::check_folder(path),
         _ => Ok(()),

@@ -3,8 +3,8 @@
 use crate::failure::Failure;
 use crate::resources;
 use std::collections::HashSet;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use twindex::{Index, SearchParams};
 
@@ -102,25 +102,37 @@ pub fn round(
             before = after;
         }
     };
-    let deadline = || match extent {
+    let deadline = |start: Instant| match extent {
         Extent::Once => None,
-        Extent::For(duration) => Some(Instant::now() + duration),
+        Extent::For(duration) => Some(start + duration),
     };
 
     let (mut times, seconds, cpu) = if threads == 1 {
         let (start, cpu) = (Instant::now(), resources::cpu_seconds());
-        let times = work(deadline())?;
+        let times = work(deadline(start))?;
         (times, start.elapsed().as_secs_f64(), cpu)
     } else {
-        let gate = Barrier::new(threads + 1);
-        std::thread::scope(|scope| -> Result<_, twindex::Error> {
+        // Locked until all threads are there; then it tells the moment they start, or that they don't.
+        let (gate, ready) = (RwLock::new(None), AtomicUsize::new(0));
+        std::thread::scope(|scope| -> Result<_, Failure> {
             let enter = || {
-                gate.wait();
-                work(deadline())
+                ready.fetch_add(1, Ordering::Relaxed);
+                match *gate.read().unwrap_or_else(PoisonError::into_inner) {
+                    Some(start) => work(deadline(start)),
+                    None => Ok(Vec::new()),
+                }
             };
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(enter)).collect();
-            gate.wait();
+            let mut closed = gate.write().unwrap_or_else(PoisonError::into_inner);
+            let workers: Vec<_> = (0..threads)
+                .map(|_| std::thread::Builder::new().spawn_scoped(scope, enter))
+                .collect::<Result<_, _>>()
+                .map_err(|e| Failure::failed(format!("{threads} threads cannot be had: {e}")))?;
+            while ready.load(Ordering::Relaxed) < threads {
+                std::thread::sleep(Duration::from_micros(50));
+            }
             let (start, cpu) = (Instant::now(), resources::cpu_seconds());
+            *closed = Some(start);
+            drop(closed);
             let mut all = Vec::new();
             for worker in workers {
                 all.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);

@@ -30,6 +30,15 @@ pub fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
     serde_json::to_string(value).map(|text| text + "\n").map_err(Failure::failed)
 }
 
+/// Whether two paths lead to the same file, be it there yet or not.
+pub fn is_same_file(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        (Err(_), Err(_)) => a == b,
+        _ => false,
+    }
+}
+
 /// Fails early where writing `path` could not succeed in the end.
 pub fn check_folder(path: &Path) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::index::topk::Near;
 use crate::index::visited::Visited;
 use crate::scorer::Scorer;
+use crate::storage::reserve;
 
 /// What insertion reuses from one row to the next.
 #[derive(Debug, Default)]
@@ -175,17 +176,22 @@ pub fn detach(
 pub fn unreachable(graph: &dyn Graph, rows: u32) -> Result<Vec<u32>> {
     let mut reached = Visited::default();
     reached.reset(rows)?;
-    let Some((entry, top)) = graph.entry() else { return Ok((0..rows).collect()) };
-    let (mut here, mut list) = (vec![entry], Vec::new());
-    for level in (0..=top).rev() {
+    let entry = graph.entry();
+    let (mut here, mut list) = (Vec::from_iter(entry.map(|(id, _)| id)), Vec::new());
+    for level in entry.into_iter().flat_map(|(_, top)| (0..=top).rev()) {
         reached.reset(rows)?;
         here.retain(|&id| reached.insert(id));
         let mut at = 0;
         while at < here.len() {
             graph.links(here[at], level, &mut list);
+            let room = here.len() + list.len();
+            reserve(&mut here, room)?;
             here.extend(list.iter().copied().filter(|&id| reached.insert(id)));
             at += 1;
         }
     }
-    Ok((0..rows).filter(|&id| !reached.contains(id)).collect())
+    let mut lost = Vec::new();
+    reserve(&mut lost, (0..rows).filter(|&id| !reached.contains(id)).count())?;
+    lost.extend((0..rows).filter(|&id| !reached.contains(id)));
+    Ok(lost)
 }

@@ -217,7 +217,8 @@ impl GrowingLinks {
         self.entry.store(packed, Ordering::Release);
     }
 
-    /// Copies the links of a segment with `rows` rows into this, an empty graph.
+    /// Copies the links of a segment with `rows` rows into this, an empty graph. Links that no sound file has are left out:
+    /// to the row itself, to one row twice, to a row that is not on the level.
     ///
     /// # Errors
     /// As [`grow`](Self::grow).
@@ -231,12 +232,18 @@ impl GrowingLinks {
             }
         }
         self.grow(0, &levels)?;
-        let mut list = Vec::new();
+        let (mut list, mut kept) = (Vec::new(), Vec::new());
         for (id, &level) in (0..).zip(&levels) {
             for level in 0..=level {
                 from.list(id, usize::from(level), &mut list);
-                list.retain(|&other| other != id);
-                self.set(id, level, &list);
+                kept.clear();
+                for &other in &list {
+                    let there = levels.get(other as usize).is_some_and(|&top| top >= level);
+                    if other != id && there && !kept.contains(&other) {
+                        kept.push(other);
+                    }
+                }
+                self.set(id, level, &kept);
             }
         }
         self.set_entry(from.entry().map(|id| (id, levels.get(id as usize).copied().unwrap_or(0))));
