@@ -261,6 +261,10 @@ mod tests {
             out.iter_mut().zip(ids).for_each(|(distance, &id)| *distance = id.abs_diff(from) as f32);
             Ok(())
         }
+
+        fn batch(&self) -> usize {
+            16
+        }
     }
 
     /// Every row leads to the next.
