@@ -14,7 +14,7 @@
 //! }
 //! # let file = tempfile::tempdir()?;
 //! # let path = file.path().join("animals.twx");
-//! index.save(&path)?; //              one file; JavaScript opens it too
+//! index.save(&path)?;              // one file; JavaScript opens it too
 //! let index = Index::open(&path)?; // memory-mapped, read-only, in constant time
 //! assert_eq!(index.len(), 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
