@@ -14,7 +14,7 @@
 //! }
 //! # let file = tempfile::tempdir()?;
 //! # let path = file.path().join("animals.twx");
-//! index.save(&path)?; //              one file; JavaScript opens it too
+//! index.save(&path)?;              // one file; JavaScript opens it too
 //! let index = Index::open(&path)?; // memory-mapped, read-only, in constant time
 //! assert_eq!(index.len(), 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -94,6 +94,7 @@
 //! |---|---|---|
 //! | `mmap` | yes | files by path, memory maps, huge pages |
 //! | `parallel` | yes | `add_batch` and `search_batch` on all cores |
+//! | `crc32fast` | yes | checksums by the CPU's own instructions; without it by tables, which make a smaller program |
 //! | `cli` | no | the command line `twindex` |
 //!
 //! Without them the crate needs no clock, threads, files or randomness.
