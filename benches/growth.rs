@@ -1,7 +1,8 @@
 //! What growing in chunks costs a search, against one block allocated for all rows: `cargo bench --bench growth`.
 //!
-//! Both indexes hold the same rows and links (one thread, same seed). They are searched in turn, many short rounds; the ratio
-//! of the CPU times of each pair is taken, and the median of the ratios printed, so that a busy machine does little harm.
+//! Both indexes hold the same rows and links (one thread, same seed). They are searched in turn, many short rounds; the
+//! ratio of the CPU times of each pair is taken, and the median of the ratios printed, so that a busy machine does
+//! little harm.
 
 use cpu_time::ThreadTime;
 use std::hint::black_box;

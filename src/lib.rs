@@ -22,11 +22,11 @@
 //!
 //! # What an index is
 //!
-//! A **segment**: rows of fixed stride, a key for each, tombstones, and (HNSW) links between rows. Everything is a section
-//! of one file. Two ways to search it are not two containers: an exact scan is always possible, walking the graph is
-//! possible where there are links, and no vector is held twice because of that. Growing and frozen are two states of it: a
-//! growing index holds rows and links in chunks that never move, a frozen one reads the sections where they lie. A search
-//! does not know which.
+//! A **segment**: rows of fixed stride, a key for each, tombstones, and (HNSW) links between rows. Everything is a
+//! section of one file. Two ways to search it are not two containers: an exact scan is always possible, walking the
+//! graph is possible where there are links, and no vector is held twice because of that. Growing and frozen are two
+//! states of it: a growing index holds rows and links in chunks that never move, a frozen one reads the sections where
+//! they lie. A search does not know which.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -62,31 +62,32 @@
 //!
 //! # The seams
 //!
-//! - [`storage::Storage`]: immutable bytes; a length, `read_into`, and a slice where they are resident. Without `Send`, for
-//!   a JavaScript handle has none; the native [`Index`] asks for it.
-//! - [`storage::Rows`]: fixed-stride rows by id; borrowed if resident (hot), fetched sorted and coalesced if not (cold).
+//! - [`storage::Storage`]: immutable bytes; a length, `read_into`, and a slice where they are resident. Without `Send`,
+//!   for a JavaScript handle has none; the native [`Index`] asks for it.
+//! - [`storage::Rows`]: fixed-stride rows by id; borrowed if resident (hot), fetched sorted and coalesced if not
+//!   (cold).
 //! - [`codec::Codec`]: static, below the scorer.
 //! - [`scorer::Scorer`]: one virtual call for a list of ids. The graph code exists once, whatever the encoding.
 //! - [`index::hnsw::Graph`]: entry point and neighbour lists; growing and frozen graphs look alike.
 //!
 //! # The same bits everywhere
 //!
-//! Float kernels sum in one order (16 lanes, multiply and add kept apart, one reduction tree) at every level; rows' levels
-//! are drawn by comparing integers; ties are broken by id and key. So the same input, seed and one thread give the same
-//! file, and the same file and query give the same keys and distance bits, on x86, on ARM and in a browser.
+//! Float kernels sum in one order (16 lanes, multiply and add kept apart, one reduction tree) at every level; rows'
+//! levels are drawn by comparing integers; ties are broken by id and key. So the same input, seed and one thread give
+//! the same file, and the same file and query give the same keys and distance bits, on x86, on ARM and in a browser.
 //!
 //! # Reading while writing
 //!
-//! Searches wait for no change. A row carries the version in which it was born and the one in which it died; a search takes
-//! the version when it starts and sees the rows alive in it, so an update is seen whole or not at all, and a batch likewise.
-//! Link lists are atomics, published after the rows they lead to. (A lock is taken for a moment to borrow buffers, and one of
-//! 256 to look up each key of a filter by keys.) Saving holds up writers, never readers.
+//! Searches wait for no change. A row carries the version in which it was born and the one in which it died; a search
+//! takes the version when it starts and sees the rows alive in it, so an update is seen whole or not at all, and a
+//! batch likewise. Link lists are atomics, published after the rows they lead to. (A lock is taken for a moment to
+//! borrow buffers, and one of 256 to look up each key of a filter by keys.) Saving holds up writers, never readers.
 //!
 //! # Where unsafe lives
 //!
 //! In `kernel` (loads, and calls into functions compiled for a level), in `storage::chunked` (rows written beyond the
-//! published count while others are read) and in `storage::mmap` (the map). It is denied everywhere else, and every block
-//! carries its proof.
+//! published count while others are read) and in `storage::mmap` (the map). It is denied everywhere else, and every
+//! block carries its proof.
 //!
 //! # Features
 //!

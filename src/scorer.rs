@@ -1,8 +1,8 @@
 //! Ids in, distances out: the seam between the graph, which knows no vectors, and the rows, which know no graph.
 //!
-//! Below [`Scorer`] everything is static (codec × rows); at it there is one virtual call for each list of ids. A batch of
-//! ids leaves room for what makes scoring quick: all addresses are resolved first, rows ahead are prefetched, four rows
-//! share one pass over the query, and rows that are not resident are read sorted and coalesced.
+//! Below [`Scorer`] everything is static (codec × rows); at it there is one virtual call for each list of ids. A batch
+//! of ids leaves room for what makes scoring quick: all addresses are resolved first, rows ahead are prefetched, four
+//! rows share one pass over the query, and rows that are not resident are read sorted and coalesced.
 
 use crate::codec::Codec;
 use crate::error::{Error, Result};
@@ -12,8 +12,8 @@ use crate::storage::{RowBuf, Rows};
 
 /// Distances from the current query, or from a stored row, to rows given by id.
 pub trait Scorer {
-    /// Distances from the query to the rows `ids`, into `out` (same length). Damaged rows may give a distance that is not
-    /// finite; callers drop it.
+    /// Distances from the query to the rows `ids`, into `out` (same length). Damaged rows may give a distance that is
+    /// not finite; callers drop it.
     ///
     /// # Errors
     /// Whatever the storage says; never for resident rows in range.

@@ -1,5 +1,5 @@
-//! The suites of the seams inside a JavaScript engine, Node.js or a browser: kernel parity at the levels WebAssembly has,
-//! and the storage contract over bytes that JavaScript owns. Native builds leave this file out.
+//! The suites of the seams inside a JavaScript engine, Node.js or a browser: kernel parity at the levels WebAssembly
+//! has, and the storage contract over bytes that JavaScript owns. Native builds leave this file out.
 #![cfg(target_arch = "wasm32")]
 
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! An index that can be changed: chunked rows, atomic links, and commits that readers see whole or not at all.
 //!
 //! Every change ends in a *commit*: a version number goes up by one. A row carries the version it was born in and, once
-//! removed or replaced, the one it died in; a reader takes the version when it starts and sees just the rows alive in it.
-//! So an update shows the old vector or the new one, never both and never neither, and a batch appears as a whole. (Asking
-//! for a key takes no snapshot: it answers by what the key map says at that moment, row by row.)
+//! removed or replaced, the one it died in; a reader takes the version when it starts and sees just the rows alive in
+//! it. So an update shows the old vector or the new one, never both and never neither, and a batch appears as a whole.
+//! (Asking for a key takes no snapshot: it answers by what the key map says at that moment, row by row.)
 //!
 //! | lock | who takes it |
 //! |---|---|
@@ -104,8 +104,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether every row is visible. (`live` was read first, and no more rows are live than there are: where the two are
-    /// equal, all rows were alive when `live` was read.)
+    /// Whether every row is visible. (`live` was read first, and no more rows are live than there are: where the two
+    /// are equal, all rows were alive when `live` was read.)
     pub fn sees_all(&self) -> bool {
         self.live == self.rows
     }
@@ -309,7 +309,8 @@ impl Growing {
         self.state.store(u64::from(version) << 32 | u64::from(live), Ordering::Release);
     }
 
-    /// Versions do not run out: a row is born once and dies once, so there are at most 1 + 2 · [`MAX_ROWS`] = `u32::MAX`.
+    /// Versions do not run out: a row is born once and dies once, so there are at most 1 + 2 · [`MAX_ROWS`] =
+    /// `u32::MAX`.
     fn next_version(&self) -> u32 {
         self.snapshot().version + 1
     }
@@ -468,7 +469,8 @@ impl Growing {
         Ok(())
     }
 
-    /// Links in again what no search would reach. Each round leaves fewer; a few rows may remain where vectors coincide.
+    /// Links in again what no search would reach. Each round leaves fewer; a few rows may remain where vectors
+    /// coincide.
     fn mend(&self, rows: u32) -> Result<()> {
         let Some(links) = &self.links else { return Ok(()) };
         let mut scratch = self.scratch.lend();

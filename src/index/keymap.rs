@@ -1,7 +1,7 @@
 //! From a user's key to the id of its live row, in a growing index.
 //!
-//! Only ids are stored; the keys are compared where they lie. The table is split into shards that grow one at a time, so
-//! that growth copies a 256th of it and holds up readers of that part alone.
+//! Only ids are stored; the keys are compared where they lie. The table is split into shards that grow one at a time,
+//! so that growth copies a 256th of it and holds up readers of that part alone.
 
 use super::hnsw::params::mix;
 use crate::error::{Error, Result};

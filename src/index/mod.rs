@@ -41,8 +41,8 @@ use pool::{Pool, Threads};
 use search::{QueryScratch, View};
 use std::sync::Arc;
 
-/// A vector index. It grows by itself, takes searches and changes at the same time from any number of threads, and becomes a
-/// file that opens without being read.
+/// A vector index. It grows by itself, takes searches and changes at the same time from any number of threads, and
+/// becomes a file that opens without being read.
 ///
 /// `S` is the storage a read-only index reads from; natively it is what the default says.
 ///
@@ -110,14 +110,15 @@ impl IndexBuilder {
         self
     }
 
-    /// Neighbours a row has on the upper levels of the graph, at most; twice as many on level 0. 2 to 256, default 16. More
-    /// makes searches of high recall quicker and the index larger (about 8·m bytes a row while growing).
+    /// Neighbours a row has on the upper levels of the graph, at most; twice as many on level 0. 2 to 256, default 16.
+    /// More makes searches of high recall quicker and the index larger (about 8·m bytes a row while growing).
     pub fn m(mut self, m: usize) -> Self {
         self.params.m = m;
         self
     }
 
-    /// Candidates considered when a row is inserted. 1 to 1,048,576, default 200. More makes a better graph, more slowly.
+    /// Candidates considered when a row is inserted. 1 to 1,048,576, default 200. More makes a better graph, more
+    /// slowly.
     pub fn ef_construction(mut self, ef_construction: usize) -> Self {
         self.params.ef_construction = ef_construction;
         self
@@ -129,13 +130,15 @@ impl IndexBuilder {
         self
     }
 
-    /// Decides the levels of rows in the graph. With one thread, the same input and seed give the same bytes. Default 0.
+    /// Decides the levels of rows in the graph. With one thread, the same input and seed give the same bytes. Default
+    /// 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.params.seed = seed;
         self
     }
 
-    /// Threads for `add_batch` and `search_batch`, at most 1024; 0, the default, means all cores. 1 makes the result independent of timing.
+    /// Threads for `add_batch` and `search_batch`, at most 1024; 0, the default, means all cores. 1 makes the result
+    /// independent of timing.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
@@ -223,8 +226,8 @@ impl<'a> SearchParams<'a> {
         SearchParams { k, ef: None, exact: false, radius: None, filter: None }
     }
 
-    /// Candidates the graph search keeps: more finds more of the true neighbours, more slowly. At least 1; at least `k` are
-    /// kept whatever is asked for. Default: the index's own.
+    /// Candidates the graph search keeps: more finds more of the true neighbours, more slowly. At least 1; at least `k`
+    /// are kept whatever is asked for. Default: the index's own.
     pub fn ef(mut self, ef: usize) -> Self {
         self.ef = Some(ef);
         self
@@ -501,8 +504,8 @@ impl<S: Storage + ?Sized> Index<S> {
         self.growing("remove")?.remove(key)
     }
 
-    /// Takes the tombstones out: rows move together, the links around the removed rows are mended, and rows that no search
-    /// could reach are linked in again. The order of keys stays.
+    /// Takes the tombstones out: rows move together, the links around the removed rows are mended, and rows that no
+    /// search could reach are linked in again. The order of keys stays.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::OutOfMemory`], with every vector still there.
@@ -524,11 +527,12 @@ impl<S: Storage + ?Sized> Index<S> {
 
     /// The hits nearest to `query`: min(k, live matching rows) of them, unique, nearest first, ties by key.
     ///
-    /// A graph search is approximate; [`SearchParams::exact`] is not, and neither are searches where a scan costs less than
-    /// the graph (small indexes, `ef` near the number of rows, filters that few rows match).
+    /// A graph search is approximate; [`SearchParams::exact`] is not, and neither are searches where a scan costs less
+    /// than the graph (small indexes, `ef` near the number of rows, filters that few rows match).
     ///
     /// # Errors
-    /// [`Error::DimensionMismatch`], [`Error::NotFinite`], [`Error::ZeroVector`], [`Error::NormTooLarge`] for the query;
+    /// [`Error::DimensionMismatch`], [`Error::NotFinite`], [`Error::ZeroVector`], [`Error::NormTooLarge`] for the
+    /// query;
     /// [`Error::InvalidParameter`] for a radius that is NaN or an `ef` of 0.
     pub fn search(&self, query: &[f32], params: &SearchParams<'_>) -> Result<Vec<Hit>> {
         self.search_with(query, params, &mut self.scratch.lend())
@@ -579,8 +583,8 @@ impl<S: Storage + Send + Sync + ?Sized> Index<S> {
     /// [`search`](Self::search) for each of the queries, given one after the other, on all the threads of the index.
     ///
     /// # Errors
-    /// As [`search`](Self::search), naming the query; [`Error::LengthMismatch`] unless the components are a multiple of the
-    /// dimension.
+    /// As [`search`](Self::search), naming the query; [`Error::LengthMismatch`] unless the components are a multiple of
+    /// the dimension.
     pub fn search_batch(&self, queries: &[f32], params: &SearchParams<'_>) -> Result<Vec<Vec<Hit>>> {
         let dimension = self.config.dimension;
         if !queries.len().is_multiple_of(dimension) {

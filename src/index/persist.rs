@@ -24,7 +24,8 @@ pub enum Residency {
     /// Read-only, where they are: a file is mapped, a buffer is kept. Opens in constant time.
     #[default]
     Mapped,
-    /// Read-only, read into memory once (on huge pages where there are any): no page faults later, and quicker searches.
+    /// Read-only, read into memory once (on huge pages where there are any): no page faults later, and quicker
+    /// searches.
     Resident,
     /// Copied into growing memory, vector by vector checked: the index can be added to.
     Owned,
@@ -177,8 +178,8 @@ impl OpenOptions {
 }
 
 impl<S: Storage + ?Sized> Index<S> {
-    /// Writes the index to a file: to a temporary one beside it first, which replaces it once it is safely on disk. Changes
-    /// wait meanwhile, searches don't.
+    /// Writes the index to a file: to a temporary one beside it first, which replaces it once it is safely on disk.
+    /// Changes wait meanwhile, searches don't.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::FileInUse`]; the old file is then still there.
@@ -211,8 +212,8 @@ impl<S: Storage + ?Sized> Index<S> {
         }
     }
 
-    /// Reads every byte and every link of a read-only index and checks them against each other; for one that can be changed,
-    /// checks the bytes it would be saved as.
+    /// Reads every byte and every link of a read-only index and checks them against each other; for one that can be
+    /// changed, checks the bytes it would be saved as.
     ///
     /// # Errors
     /// [`Error::ChecksumMismatch`] or [`Error::Corrupt`], naming the first place.

@@ -57,8 +57,9 @@ const MAX_THREADS: usize = 1024;
 
 /// The threads an index may use: 0 = all cores.
 ///
-/// They are started for each batch and joined at its end. A shared pool would have threads that wait for a batch take up
-/// other tasks meanwhile, another change to the same index among them: a deadlock with whoever waits for the first to end.
+/// They are started for each batch and joined at its end. A shared pool would have threads that wait for a batch take
+/// up other tasks meanwhile, another change to the same index among them: a deadlock with whoever waits for the first
+/// to end.
 #[derive(Debug)]
 pub struct Threads {
     count: usize,
@@ -76,8 +77,8 @@ impl Threads {
         Ok(Threads { count })
     }
 
-    /// Runs `f(scratch, i)` for every `i` in `range`: in order on one thread; on several, begun in order. Stops at the first
-    /// error.
+    /// Runs `f(scratch, i)` for every `i` in `range`: in order on one thread; on several, begun in order. Stops at the
+    /// first error.
     pub fn for_each<T, E>(
         &self,
         range: Range<usize>,

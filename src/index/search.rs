@@ -82,8 +82,8 @@ pub fn search(
                 ids.dedup();
                 Matching::Ids(ids)
             } else {
-                // A key was updated since this reader started: the row it sees is the one before, which only a walk over
-                // the rows finds.
+                // A key was updated since this reader started: the row it sees is the one before, which only a walk
+                // over the rows finds.
                 listed.extend_from_slice(keys);
                 listed.sort_unstable();
                 is_listed = |key: u64| listed.binary_search(&key).is_ok();
@@ -133,8 +133,8 @@ fn finish(mut hits: Vec<Hit>, radius: Option<f32>, scratch: &mut QueryScratch) -
     hits
 }
 
-/// Whether the graph is expected to score fewer rows than a scan would. With a share s of n rows matching, a scan scores
-/// s·n rows and the graph about c·ef/s: the graph pays once (s·n)² > c·ef·n.
+/// Whether the graph is expected to score fewer rows than a scan would. With a share s of n rows matching, a scan
+/// scores s·n rows and the graph about c·ef/s: the graph pays once (s·n)² > c·ef·n.
 fn graph_pays(view: &View<'_>, matching: &Matching<'_>, ef: usize) -> bool {
     let rows = u64::from(view.rows);
     let matches = match matching {

@@ -27,8 +27,8 @@ pub struct Stats {
     pub tombstones: u64,
     /// Bytes of each part.
     pub sections: Vec<SectionBytes>,
-    /// Bytes this process holds in its own memory for the index: all of it while it can be changed, what was copied out of
-    /// the storage otherwise.
+    /// Bytes this process holds in its own memory for the index: all of it while it can be changed, what was copied out
+    /// of the storage otherwise.
     pub resident_bytes: u64,
     /// `levels[l]` rows have l as their highest level. Empty without a graph.
     pub levels: Vec<u64>,

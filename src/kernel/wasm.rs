@@ -1,8 +1,8 @@
 //! WebAssembly SIMD: the 16 lanes of a row are four 128-bit values.
 //!
-//! Engines on x86-64 have sixteen vector registers, as many as the lanes of four rows alone would fill. So four rows are
-//! passed over twice, each time for one half of every block: eight registers of lanes, and the query is loaded once for
-//! the four. A single row needs all its lanes at once, to hide the latency of the additions.
+//! Engines on x86-64 have sixteen vector registers, as many as the lanes of four rows alone would fill. So four rows
+//! are passed over twice, each time for one half of every block: eight registers of lanes, and the query is loaded once
+//! for the four. A single row needs all its lanes at once, to hide the latency of the additions.
 
 #![expect(unsafe_code, reason = "intrinsics that read or write through pointers")]
 

@@ -1,8 +1,8 @@
 //! CRC-32 (ISO-HDLC: the polynomial of zlib and PNG).
 //!
-//! With the feature `crc32fast` that crate computes it, by the CPU's own instructions where it has them. Without it, where
-//! the size of the program counts (in a browser), `tables` does: sixteen tables of 256 entries, made when first asked
-//! for, since in the program they would be 16 KiB that don't compress. Slicing by 16 after Kounavis and Berry, "A
+//! With the feature `crc32fast` that crate computes it, by the CPU's own instructions where it has them. Without it,
+//! where the size of the program counts (in a browser), `tables` does: sixteen tables of 256 entries, made when first
+//! asked for, since in the program they would be 16 KiB that don't compress. Slicing by 16 after Kounavis and Berry, "A
 //! Systematic Approach to Building High Performance, Software-based, CRC Generators" (2005).
 
 #[cfg(feature = "crc32fast")]

@@ -113,8 +113,8 @@ fn prefix(name: &OsStr) -> OsString {
     prefix
 }
 
-/// Makes the rename durable. File systems without such a thing say so by "invalid" or "unsupported"; a directory that may
-/// be written but not read cannot be opened for it.
+/// Makes the rename durable. File systems without such a thing say so by "invalid" or "unsupported"; a directory that
+/// may be written but not read cannot be opened for it.
 fn sync_directory(directory: &Path) -> Result<()> {
     if !cfg!(unix) {
         return Ok(());

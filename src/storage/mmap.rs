@@ -55,9 +55,9 @@ impl MmapStorage {
         Ok(Self { map: Some(map) })
     }
 
-    /// Reads the file at `path` into memory of this process, on huge pages where the system has them: random reads of rows
-    /// then miss the address translation less (20 % more queries a second were measured on 150 MB of 384-d rows). What
-    /// happens to the file later is of no concern.
+    /// Reads the file at `path` into memory of this process, on huge pages where the system has them: random reads of
+    /// rows then miss the address translation less (20 % more queries a second were measured on 150 MB of 384-d rows).
+    /// What happens to the file later is of no concern.
     ///
     /// # Errors
     /// [`Error::Io`] where the file cannot be read or is no regular file, [`Error::OutOfMemory`].
@@ -103,8 +103,8 @@ impl MmapStorage {
     }
 }
 
-/// Opens a file whose length says what it holds. Directories, devices and pipes are refused, and a pipe before it is opened:
-/// that would wait for somebody to write.
+/// Opens a file whose length says what it holds. Directories, devices and pipes are refused, and a pipe before it is
+/// opened: that would wait for somebody to write.
 fn open_regular(path: &Path) -> Result<File> {
     let refuse_others = |metadata: Metadata| match metadata.is_file() {
         true => Ok(()),

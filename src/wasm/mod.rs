@@ -236,7 +236,7 @@ impl RawIndex {
 
     /// Searches one query, or with `batch` one query after the other. The hits wait for the `take` functions.
     /// `filter` lists the keys that may be found.
-    #[allow(clippy::too_many_arguments)] // scalars are the cheap thing to pass at this boundary
+    #[expect(clippy::too_many_arguments, reason = "scalars are the cheap thing to pass at this boundary")]
     pub fn search(
         &mut self,
         queries: &Float32Array,
@@ -313,7 +313,7 @@ impl RawIndex {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // the body of `search`
+    #[expect(clippy::too_many_arguments, reason = "the body of `search`")]
     fn find(
         &mut self,
         queries: &Float32Array,

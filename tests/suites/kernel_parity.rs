@@ -4,8 +4,8 @@
 use twindex::kernel::scalar;
 use twindex::{Kernels, Level};
 
-/// 0 (an empty sum), all up to 130 (each tail of the 16 lanes, eight times over), and one to each side of the sizes that
-/// embeddings have.
+/// 0 (an empty sum), all up to 130 (each tail of the 16 lanes, eight times over), and one to each side of the sizes
+/// that embeddings have.
 fn dimensions() -> impl Iterator<Item = usize> {
     (0..=130).chain([255, 256, 257, 383, 384, 385, 767, 768, 769, 1535, 1536, 1537])
 }

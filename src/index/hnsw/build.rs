@@ -31,8 +31,8 @@ struct Chooser {
 }
 
 impl Chooser {
-    /// Keeps, nearest first, the candidates that are nearer to the row than to any neighbour kept before, at most `m` of
-    /// them: neighbours in all directions (Algorithm 4). `candidates` are sorted by distance from the row.
+    /// Keeps, nearest first, the candidates that are nearer to the row than to any neighbour kept before, at most `m`
+    /// of them: neighbours in all directions (Algorithm 4). `candidates` are sorted by distance from the row.
     fn choose(&mut self, scorer: &mut dyn Scorer, m: usize) -> Result<&[u32]> {
         self.kept.clear();
         for i in 0..self.candidates.len() {
@@ -133,7 +133,8 @@ pub fn insert(
 }
 
 /// Takes the dead rows out of every live row's lists. A row that loses a neighbour may take over that neighbour's
-/// neighbours, the best of them by the usual choice, so that no way leads through a dead row any more. Alone with the graph.
+/// neighbours, the best of them by the usual choice, so that no way leads through a dead row any more. Alone with the
+/// graph.
 pub fn detach(
     links: &GrowingLinks,
     scorer: &mut dyn Scorer,
@@ -171,8 +172,8 @@ pub fn detach(
     Ok(())
 }
 
-/// The rows below `rows` that no search can reach, in order: those not met on level 0 by following links from the rows of
-/// the upper levels that the entry point leads to. Reads every list.
+/// The rows below `rows` that no search can reach, in order: those not met on level 0 by following links from the rows
+/// of the upper levels that the entry point leads to. Reads every list.
 pub fn unreachable(graph: &dyn Graph, rows: u32) -> Result<Vec<u32>> {
     let mut reached = Visited::default();
     reached.reset(rows)?;

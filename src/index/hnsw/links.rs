@@ -6,10 +6,10 @@
 //!               lists   [ count | id id … m ]     index  [ row | first list ]   ascending rows: binary search
 //! ```
 //!
-//! A writer changes one row's list at a time, under that row's lock: ids first, then their number (Release). A reader takes
-//! the number first (Acquire), so that every place below it has been written. It may still meet a list half rewritten: then
-//! it sees old neighbours, new ones, or one of them twice. All of them are rows on that level, and a search visits each
-//! once, so nothing worse than a slightly different walk comes of it.
+//! A writer changes one row's list at a time, under that row's lock: ids first, then their number (Release). A reader
+//! takes the number first (Acquire), so that every place below it has been written. It may still meet a list half
+//! rewritten: then it sees old neighbours, new ones, or one of them twice. All of them are rows on that level, and a
+//! search visits each once, so nothing worse than a slightly different walk comes of it.
 
 use super::Graph;
 use super::params::HnswParams;
@@ -144,8 +144,8 @@ impl GrowingLinks {
         if let Some((count, ids)) = slot.split_first() {
             let count = ((count.load(Ordering::Acquire) & COUNT) as usize).min(ids.len());
             out.extend(ids[..count].iter().map(|id| id.load(Ordering::Relaxed)));
-            // Of a place rewritten since: what was written before its id was linked (its row, its own links) is visible from
-            // here on.
+            // Of a place rewritten since: what was written before its id was linked (its row, its own links) is visible
+            // from here on.
             fence(Ordering::Acquire);
         }
     }
@@ -217,8 +217,8 @@ impl GrowingLinks {
         self.entry.store(packed, Ordering::Release);
     }
 
-    /// Copies the links of a segment with `rows` rows into this, an empty graph. Links that no sound file has are left out:
-    /// to the row itself, to one row twice, to a row that is not on the level.
+    /// Copies the links of a segment with `rows` rows into this, an empty graph. Links that no sound file has are left
+    /// out: to the row itself, to one row twice, to a row that is not on the level.
     ///
     /// # Errors
     /// As [`grow`](Self::grow).
@@ -256,7 +256,8 @@ impl GrowingLinks {
         let renumber = |list: &mut Vec<u32>| {
             list.retain_mut(|id| renumbered(*id).map(|new| *id = new).is_some());
         };
-        // The upper levels are few: they are written anew. Level 0 moves down in place, a row never behind one not yet read.
+        // The upper levels are few: they are written anew. Level 0 moves down in place, a row never behind one not yet
+        // read.
         let mut compacted = GrowingLinks::new(self.params, chunks)?;
         let levels: Vec<(u32, u32, u8)> = (0..self.upper_rows.load(Ordering::Relaxed))
             .filter_map(|at| {

@@ -1,7 +1,7 @@
 //! Walking the graph: greedy descent through the upper levels, best-first search of one level.
 //!
-//! Each neighbour list is handled in two passes: the ids not visited yet are collected, then scored as one batch. So the
-//! scorer can resolve all addresses, prefetch, and take four rows at a time.
+//! Each neighbour list is handled in two passes: the ids not visited yet are collected, then scored as one batch. So
+//! the scorer can resolve all addresses, prefetch, and take four rows at a time.
 
 use super::Graph;
 use crate::error::Result;
@@ -37,7 +37,8 @@ pub struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The row found by walking down from `entry`, on every level above `target`, until no neighbour is nearer to the query.
+    /// The row found by walking down from `entry`, on every level above `target`, until no neighbour is nearer to the
+    /// query.
     pub fn descend(&mut self, entry: (u32, u8), target: u8, scratch: &mut SearchScratch) -> Result<Option<Near>> {
         let SearchScratch { list, distances, .. } = scratch;
         if entry.0 >= self.bound {
@@ -63,8 +64,8 @@ impl Walk<'_> {
         Ok(Some(nearest))
     }
 
-    /// Best-first search of one level from `starts`: the `ef` nearest rows found that `admits` lets pass, in `found`, nearest
-    /// first.
+    /// Best-first search of one level from `starts`: the `ef` nearest rows found that `admits` lets pass, in `found`,
+    /// nearest first.
     pub fn search_level(
         &mut self,
         level: u8,
