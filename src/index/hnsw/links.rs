@@ -259,12 +259,13 @@ impl GrowingLinks {
         // The upper levels are few: they are written anew. Level 0 moves down in place, a row never behind one not yet
         // read.
         let mut compacted = GrowingLinks::new(self.params, chunks)?;
-        let levels: Vec<(u32, u32, u8)> = (0..self.upper_rows.load(Ordering::Relaxed))
-            .filter_map(|at| {
-                let (row, first) = self.index_entry(at);
-                Some((renumbered(row)?, first, self.level(row)))
-            })
-            .collect();
+        let rows = self.upper_rows.load(Ordering::Relaxed);
+        let mut levels: Vec<(u32, u32, u8)> = Vec::new();
+        reserve(&mut levels, rows as usize)?;
+        levels.extend((0..rows).filter_map(|at| {
+            let (row, first) = self.index_entry(at);
+            Some((renumbered(row)?, first, self.level(row)))
+        }));
         let lists: u32 = levels.iter().map(|&(.., level)| u32::from(level)).sum();
         compacted.upper.grow_to(lists)?;
         compacted.upper_index.grow_to(levels.len() as u32)?;
