@@ -507,6 +507,8 @@ impl<S: Storage + ?Sized> Index<S> {
     /// Takes the tombstones out: rows move together, the links around the removed rows are mended, and rows that no
     /// search could reach are linked in again. The order of keys stays.
     ///
+    /// More copies of one vector than `ef_construction` may stay out of the graph's reach even so; scans find them.
+    ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::OutOfMemory`], with every vector still there.
     pub fn compact(&mut self) -> Result<()> {

@@ -1,6 +1,7 @@
 //! How much of the truth the graph finds, on the bundled real embeddings.
 
 use crate::common::oracle::{assert_well_formed, nearest, numbered, recall};
+use crate::common::random::Random;
 use crate::common::top;
 use half::f16;
 use std::path::Path;
@@ -73,4 +74,39 @@ fn the_graph_finds_the_truth_in_real_embeddings() {
     let stats = index.stats().unwrap();
     assert_eq!((stats.rows, stats.tombstones, stats.unreachable), (7000, 0, 0));
     index.verify().unwrap();
+}
+
+// B95. A hundred copies of one vector, and rows around it: neither an island nor a wall.
+#[test]
+fn copies_leave_the_ways_around_them_open() {
+    const ROWS: usize = 6000;
+    for metric in [Metric::L2, Metric::Cosine] {
+        let mut random = Random::new(101);
+        let place = random.normals(16);
+        let rows: Vec<f32> = (0..ROWS)
+            .flat_map(|row| {
+                let noise = random.normals(16);
+                let apart = if row % 60 == 0 {
+                    0.0
+                } else if row % 20 == 1 {
+                    0.2
+                } else {
+                    2.0
+                };
+                place.iter().zip(noise).map(|(x, noise)| x + apart * noise).collect::<Vec<_>>()
+            })
+            .collect();
+        let index = Index::builder(16, metric).threads(1).build().unwrap();
+        index.add_batch(&(0..ROWS as u64).collect::<Vec<_>>(), &rows).unwrap();
+        assert_eq!(index.stats().unwrap().unreachable, 0, "{metric}");
+        let found: usize = (0..100)
+            .map(|_| {
+                let query: Vec<f32> = place.iter().zip(random.normals(16)).map(|(x, noise)| x + 0.2 * noise).collect();
+                let exact = index.search(&query, &top(10).exact(true)).unwrap();
+                let hits = index.search(&query, &top(10)).unwrap();
+                hits.iter().filter(|hit| hit.distance <= exact[9].distance).count()
+            })
+            .sum();
+        assert!(found >= 900, "{metric}: {found} of 1000");
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::Graph;
 use super::links::GrowingLinks;
+use super::params::mix;
 use super::search::{SearchScratch, Walk};
 use crate::error::Result;
 use crate::index::topk::Near;
@@ -17,6 +18,7 @@ pub struct BuildScratch {
     found: Vec<Near>,
     chooser: Chooser,
     list: Vec<u32>,
+    beyond: Vec<u32>,
     /// The new row's neighbours, level after level from the top, and where each level's begin.
     chosen: Vec<u32>,
     bounds: Vec<usize>,
@@ -26,34 +28,59 @@ pub struct BuildScratch {
 #[derive(Debug, Default)]
 struct Chooser {
     candidates: Vec<Near>,
-    kept: Vec<u32>,
+    kept: Vec<Near>,
+    chosen: Vec<u32>,
     distances: Vec<f32>,
 }
 
 impl Chooser {
-    /// Keeps, nearest first, the candidates that are nearer to the row than to any neighbour kept before, at most `m`
+    /// Keeps, nearest first, the candidates that are nearer to row `row` than to any neighbour kept before, at most `m`
     /// of them: neighbours in all directions (Algorithm 4). `candidates` are sorted by distance from the row.
-    fn choose(&mut self, scorer: &mut dyn Scorer, m: usize) -> Result<&[u32]> {
+    ///
+    /// Of copies of `row`'s vector, which are all at one distance from it and from each other, Algorithm 4 would keep as
+    /// many as fit, and the copies would be an island. Here two are kept, the next in number before and after `row`: the
+    /// copies form a chain, and their lists have room for the ways out. Of copies of another vector one is kept, which
+    /// one is left to chance, so that the ways in spread over the chain.
+    fn choose(&mut self, scorer: &mut dyn Scorer, row: u32, m: usize) -> Result<&[u32]> {
+        for ties in self.candidates.chunk_by_mut(|a, b| a.distance() == b.distance()) {
+            if let [first, second, ..] = *ties {
+                let mut between = [0.0];
+                scorer.score_from(first.id(), &[second.id()], &mut between)?;
+                if between[0] == first.distance() {
+                    ties.sort_unstable_by_key(|near| near.id().abs_diff(row));
+                } else {
+                    ties.sort_unstable_by_key(|near| mix(u64::from(near.id()) << 32 | u64::from(row)));
+                }
+            }
+        }
         self.kept.clear();
         for i in 0..self.candidates.len() {
             if self.kept.len() == m {
                 break;
             }
             let near = self.candidates[i];
-            if self.is_apart(scorer, near)? {
-                self.kept.push(near.id());
+            if self.is_apart(scorer, row, near)? {
+                self.kept.push(near);
             }
         }
-        Ok(&self.kept)
+        self.chosen.clear();
+        self.chosen.extend(self.kept.iter().map(|near| near.id()));
+        Ok(&self.chosen)
     }
 
-    fn is_apart(&mut self, scorer: &mut dyn Scorer, near: Near) -> Result<bool> {
+    fn is_apart(&mut self, scorer: &mut dyn Scorer, row: u32, near: Near) -> Result<bool> {
+        let Chooser { kept, distances, chosen, .. } = self;
         // Four at a time: what speaks against a candidate is mostly among the nearest kept.
-        for kept in self.kept.chunks(4) {
-            let distances = &mut self.distances;
+        for kept in kept.chunks(4) {
+            chosen.clear();
+            chosen.extend(kept.iter().map(|other| other.id()));
             distances.resize(kept.len(), 0.0);
-            scorer.score_from(near.id(), kept, distances)?;
-            if distances.iter().any(|&d| d < near.distance()) {
+            scorer.score_from(near.id(), chosen, distances)?;
+            let stands_for = |(other, &between): (&Near, &f32)| {
+                let copies = between == near.distance() && other.distance() == near.distance();
+                between < near.distance() || (copies && (near.id() < row) == (other.id() < row))
+            };
+            if kept.iter().zip(distances.iter()).any(stands_for) {
                 return Ok(false);
             }
         }
@@ -103,7 +130,7 @@ pub fn insert(
         found.retain(|near| near.id() != id);
         chooser.candidates.clone_from(found);
         bounds.push(chosen.len());
-        chosen.extend_from_slice(chooser.choose(walk.scorer, params.m)?);
+        chosen.extend_from_slice(chooser.choose(walk.scorer, id, params.m)?);
         std::mem::swap(starts, found);
     }
     scratch.bounds.push(scratch.chosen.len());
@@ -119,7 +146,7 @@ pub fn insert(
             let chooser = &mut scratch.chooser;
             links.add(neighbour, level, id, &mut scratch.list, |list| {
                 chooser.load(scorer, neighbour, list)?;
-                let kept = chooser.choose(scorer, params.max_links(level))?;
+                let kept = chooser.choose(scorer, neighbour, params.max_links(level))?;
                 list.clear();
                 list.extend_from_slice(kept);
                 Ok(())
@@ -143,7 +170,7 @@ pub fn detach(
     scratch: &mut BuildScratch,
 ) -> Result<()> {
     let params = *links.params();
-    let BuildScratch { chooser, list, chosen, .. } = scratch;
+    let BuildScratch { chooser, list, chosen, beyond, .. } = scratch;
     for id in (0..rows).filter(|&id| live(id)) {
         for level in 0..=links.level(id) {
             links.links(id, level, list);
@@ -155,15 +182,14 @@ pub fn detach(
                 if live(neighbour) {
                     chosen.push(neighbour);
                 } else {
-                    let mut beyond = Vec::new();
-                    links.links(neighbour, level, &mut beyond);
-                    chosen.extend(beyond.into_iter().filter(|&other| other != id && live(other)));
+                    links.links(neighbour, level, beyond);
+                    chosen.extend(beyond.iter().filter(|&&other| other != id && live(other)));
                 }
             }
             chosen.sort_unstable();
             chosen.dedup();
             chooser.load(scorer, id, chosen)?;
-            links.set(id, level, chooser.choose(scorer, params.max_links(level))?);
+            links.set(id, level, chooser.choose(scorer, id, params.max_links(level))?);
         }
     }
     // The entry point: of the live rows the lowest id on the highest level.
