@@ -357,7 +357,10 @@ impl Growing {
     }
 
     /// A copy of a segment that can be changed; every row is checked on the way.
-    pub fn load<S: Storage + ?Sized>(segment: &Segment<S>, config: &Config) -> Result<Self> {
+    ///
+    /// The rows come last, when the segment is no more: where its keys and links had to be copied in, that memory is
+    /// given back first, and rows fill it again.
+    pub fn load<S: Storage + ?Sized>(segment: Segment<S>, config: &Config) -> Result<Self> {
         let growing = Growing::new(config)?;
         let rows = segment.meta().rows;
         if rows == 0 {
@@ -369,20 +372,6 @@ impl Growing {
         if let Some(cells) = &growing.factors {
             cells.0.grow_to(rows)?;
         }
-        let stride = growing.codec.stride();
-        segment.codes().for_each_window(|first, window| {
-            growing.rows.append((window.len() / stride) as u32, |i, row| {
-                let (id, i) = (first + i, i as usize);
-                row.copy_from_slice(&window[i * stride..(i + 1) * stride]);
-                let factor = factors.map_or(1.0, |factors| factors.factor(id));
-                growing.codec.validate(row, factor).map_err(|e| e.for_row(id as usize))?;
-                if let Some([cell, ..]) = growing.factors.as_ref().and_then(|cells| cells.0.row(id)) {
-                    cell.store(factor.to_bits(), Ordering::Relaxed);
-                }
-                Ok(())
-            })?;
-            Ok(())
-        })?;
         let key_of = |id| growing.key(id);
         let mut live = 0;
         for (id, key) in (0..rows).zip(keys.iter()) {
@@ -390,6 +379,9 @@ impl Growing {
                 cell.store(key, Ordering::Relaxed);
                 born.store(1, Ordering::Relaxed);
                 died.store(u32::from(tombstones.contains(id)), Ordering::Relaxed);
+            }
+            if let Some([cell, ..]) = growing.factors.as_ref().and_then(|cells| cells.0.row(id)) {
+                cell.store(factors.map_or(1.0, |factors| factors.factor(id)).to_bits(), Ordering::Relaxed);
             }
             if !tombstones.contains(id) {
                 growing.ids.reserve(&[key], key_of)?;
@@ -402,6 +394,17 @@ impl Growing {
         if let (Some(links), Some(from)) = (&growing.links, segment.links()) {
             links.load(&from, rows)?;
         }
+        let codes = segment.codes().clone();
+        drop(segment);
+        let stride = growing.codec.stride();
+        codes.for_each_window(|first, window| {
+            growing.rows.append((window.len() / stride) as u32, |i, row| {
+                let (id, i) = (first + i, i as usize);
+                row.copy_from_slice(&window[i * stride..(i + 1) * stride]);
+                growing.codec.validate(row, growing.factors().factor(id)).map_err(|e| e.for_row(id as usize))
+            })?;
+            Ok(())
+        })?;
         growing.show(1, live);
         Ok(growing)
     }

@@ -133,7 +133,7 @@ impl OpenOptions {
         let mut segment = Segment::open(storage)?;
         let config = self.config(segment.meta())?;
         let state = match self.residency {
-            Residency::Owned => State::Growing(Box::new(Growing::load(&segment, &config)?)),
+            Residency::Owned => State::Growing(Box::new(Growing::load(segment, &config)?)),
             residency => {
                 if residency == Residency::Resident {
                     segment.make_codes_resident()?;
