@@ -217,13 +217,15 @@ impl fmt::Display for Error {
                     "vector {row} has norm {norm:e}, the limit under this metric is {limit:e}; scale the vectors down"
                 )
             }
-            Error::DuplicateKey { key } => write!(f, "key {key} is there already; use update to replace its vector"),
+            Error::DuplicateKey { key } => {
+                write!(f, "key {key} is in the index already, or twice in the batch; use update to replace a vector")
+            }
             Error::KeyNotFound { key } => write!(f, "key {key} is not in the index"),
             Error::LengthMismatch { what, expected, got } => write!(f, "{what}: expected length {expected}, got {got}"),
             Error::InvalidParameter { name, expected, got } => write!(f, "{name}: expected {expected}, got {got}"),
             Error::Mismatch { what, expected, got } => write!(f, "{what}: expected {expected}, but the file has {got}"),
             Error::ReadOnly { operation } => {
-                write!(f, "{operation}: the index was opened read-only; open it as owned to change it")
+                write!(f, "{operation}: the index was opened read-only; open it for changes to make any")
             }
             Error::TooLarge { what, limit, got } => write!(f, "{what}: {got} is beyond the limit of {limit}"),
             Error::OutOfMemory { bytes } => write!(f, "out of memory: {bytes} bytes were refused"),

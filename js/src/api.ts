@@ -95,6 +95,8 @@ export interface OpenOptions {
    * source, which must be there and unchanged.
    */
   readOnly?: boolean;
+  /** Check every byte and link first: a damaged file is refused. Without it only what the file says of itself is. */
+  verify?: boolean;
   dimension?: number;
   metric?: Metric;
   kind?: IndexKind;
@@ -155,7 +157,7 @@ export interface IndexStats {
 const METRICS: readonly Metric[] = ['l2', 'ip', 'cosine'];
 const KINDS: readonly IndexKind[] = ['flat', 'hnsw'];
 const CREATE_OPTIONS = ['dimension', 'metric', 'kind', 'm', 'efConstruction', 'ef', 'seed'] as const;
-const OPEN_OPTIONS = ['readOnly', 'dimension', 'metric', 'kind'] as const;
+const OPEN_OPTIONS = ['readOnly', 'verify', 'dimension', 'metric', 'kind'] as const;
 const SEARCH_OPTIONS = ['k', 'ef', 'exact', 'radius', 'filter'] as const;
 
 /** Objects whose call never came back: kept, so that nobody frees what is in an unknown state. */
@@ -230,6 +232,7 @@ export class Index {
   static async open(source: IndexSource, options?: OpenOptions): Promise<Index> {
     const given = checkOptions(options, 'Index.open', OPEN_OPTIONS);
     const readOnly = checkBoolean(given.readOnly, 'readOnly');
+    const verify = checkBoolean(given.verify, 'verify');
     const dimension = optionalInteger(given.dimension, 'dimension');
     const metric = given.metric === undefined ? undefined : checkName(given.metric, 'metric', METRICS);
     const kind = given.kind === undefined ? undefined : checkName(given.kind, 'kind', KINDS);
@@ -247,7 +250,7 @@ export class Index {
       },
     };
     try {
-      return new Index(RawIndex.open(reader, opened.byteLength, readOnly, dimension, metric, kind), memory);
+      return new Index(RawIndex.open(reader, opened.byteLength, readOnly, verify, dimension, metric, kind), memory);
     } catch (error) {
       throw translated(error, cause);
     } finally {

@@ -50,6 +50,11 @@ export class SearchResult implements Iterable<Hit> {
     return this.keys.length;
   }
 
+  /** The hits as `{ key, distance }`, for `JSON.stringify`; a key that no number holds exactly is a string of digits. */
+  toJSON(): { key: number | string; distance: number }[] {
+    return Array.from(this, ({ key, distance }) => ({ key: typeof key === 'bigint' ? String(key) : key, distance }));
+  }
+
   /** The hits as `{ key, distance }`. */
   *[Symbol.iterator](): Generator<Hit, void, undefined> {
     const { keys, distances } = this;

@@ -29,6 +29,11 @@ impl<S: Storage + ?Sized> Frozen<S> {
         &self.segment
     }
 
+    /// The segment alone.
+    pub fn into_segment(self) -> Segment<S> {
+        self.segment
+    }
+
     /// Rows that are not removed.
     pub fn live(&self) -> u32 {
         let meta = self.segment.meta();

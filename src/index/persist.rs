@@ -47,6 +47,7 @@ pub struct OpenOptions {
     dimension: Option<usize>,
     metric: Option<Metric>,
     kind: Option<IndexKind>,
+    verify: bool,
     threads: usize,
     level: Option<Level>,
     chunks: ChunkOptions,
@@ -79,6 +80,13 @@ impl OpenOptions {
     /// Refuse a file of another kind.
     pub fn expect_kind(mut self, kind: IndexKind) -> Self {
         self.kind = Some(kind);
+        self
+    }
+
+    /// Read and check every byte and every link first, as [`Index::verify`] does. Without it opening takes constant time,
+    /// and damaged vectors give wrong distances.
+    pub fn verify(mut self, verify: bool) -> Self {
+        self.verify = verify;
         self
     }
 
@@ -132,6 +140,11 @@ impl OpenOptions {
     pub fn from_storage<S: Storage + ?Sized>(&self, storage: Arc<S>) -> Result<Index<S>> {
         let mut segment = Segment::open(storage)?;
         let config = self.config(segment.meta())?;
+        if self.verify {
+            let frozen = Frozen::new(segment);
+            frozen.verify()?;
+            segment = frozen.into_segment();
+        }
         let state = match self.residency {
             Residency::Owned => State::Growing(Box::new(Growing::load(segment, &config)?)),
             residency => {

@@ -100,13 +100,14 @@ impl RawIndex {
         source: JsSource,
         length: f64,
         read_only: bool,
+        verify: bool,
         dimension: Option<u32>,
         metric: Option<u32>,
         kind: Option<u32>,
     ) -> Result<RawIndex, JsValue> {
         let open = || {
             let residency = if read_only { Residency::Resident } else { Residency::Owned };
-            let mut options = OpenOptions::new().residency(residency).threads(1);
+            let mut options = OpenOptions::new().residency(residency).verify(verify).threads(1);
             if let Some(dimension) = dimension {
                 options = options.expect_dimension(dimension as usize);
             }

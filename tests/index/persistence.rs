@@ -568,3 +568,22 @@ mod files {
         assert_eq!(names(directory.path()), ["x.twx"]);
     }
 }
+
+// B13, B77. Damage that opening does not see, since it does not look; `verify` does.
+#[test]
+fn a_file_opened_with_verify_is_whole_or_refused() {
+    for (kind, metric) in kinds_and_metrics() {
+        let (index, rows) = normal_index(kind, metric, 200, 5, 3);
+        let bytes = index.to_bytes().unwrap();
+        for residency in [Residency::Mapped, Residency::Resident, Residency::Owned] {
+            let options = OpenOptions::new().residency(residency).verify(true);
+            let whole = options.from_bytes(bytes.clone()).unwrap();
+            assert_eq!(whole.search(&rows[..5], &top(1)).unwrap(), index.search(&rows[..5], &top(1)).unwrap());
+            for at in (0..bytes.len()).step_by(97) {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 4;
+                assert!(options.from_bytes(damaged).is_err(), "{kind} {metric} {residency:?}: byte {at}");
+            }
+        }
+    }
+}

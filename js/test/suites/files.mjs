@@ -125,6 +125,23 @@ test('random and foreign bytes are refused', async () => {
   await refuses(() => Index.open(new TextEncoder().encode('<!doctype html><title>404</title>'.repeat(100))), 'NOT_A_SEGMENT');
 });
 
+test('a file opened with verify is whole, or refused', async () => {
+  const next = randomizer(11);
+  for (const kind of KINDS) {
+    const { index, row } = await filled(Index, { kind, count: 150, dimension: 4, m: 4, efConstruction: 20 });
+    const bytes = index.save();
+    for (const readOnly of [false, true]) {
+      const opened = await Index.open(bytes, { readOnly, verify: true });
+      equal(opened.search(row(3), { k: 1 }).keys[0], 3n);
+      for (let round = 0; round < 100; round++) {
+        const copy = bytes.slice();
+        copy[next() % copy.length] ^= 1 << next() % 8;
+        await refuses(() => Index.open(copy, { readOnly, verify: true }), DAMAGE);
+      }
+    }
+  }
+});
+
 test('flipped bytes: a typed error or an answer in bounds, never a trap (B74, B75, B78, B79)', async () => {
   const next = randomizer(7);
   for (const kind of KINDS) {

@@ -210,6 +210,7 @@ test('every wrong argument is refused by name, and the index goes on (B07, B79)'
     'open source': [(x) => Index.open(x), []],
     'open options': [(x) => Index.open(before, x), ['undefined', 'object']],
     'open readOnly': [(x) => Index.open(before, { readOnly: x }), ['undefined', 'boolean']],
+    'open verify': [(x) => Index.open(before, { verify: x }), ['undefined', 'boolean']],
   };
   for (const [name, [call, fine]] of Object.entries(calls)) {
     for (const [kind, value] of Object.entries(odd)) {
