@@ -60,6 +60,36 @@ fn the_bytes_are_the_ones_on_record() {
 const FLAT: (usize, u32) = (140_616, 498_464_822);
 const HNSW: (usize, u32) = (222_248, 47_326_760);
 
+// B65, B91. Numbers that do round, in every metric: the same file, keys and distance bits on every platform.
+#[test]
+fn the_bits_are_the_ones_on_record() {
+    let mut random = Random::new(65);
+    let mut numbers =
+        |n: usize| -> Vec<f32> { (0..n).map(|_| random.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0).collect() };
+    let (rows, queries) = (numbers(2000 * 37), numbers(50 * 37));
+    for (metric, file, answers) in ON_RECORD {
+        let index = builder(IndexKind::Hnsw, metric, 37).m(16).ef_construction(100).build().unwrap();
+        index.add_batch(&(0..2000).collect::<Vec<_>>(), &rows).unwrap();
+        let mut hits = Vec::new();
+        for query in queries.chunks(37) {
+            for exact in [false, true] {
+                for hit in index.search(query, &top(10).exact(exact)).unwrap() {
+                    hits.extend(hit.key.to_le_bytes());
+                    hits.extend(hit.distance.to_bits().to_le_bytes());
+                }
+            }
+        }
+        let got = (crc32fast::hash(&index.to_bytes().unwrap()), crc32fast::hash(&hits));
+        assert_eq!(got, (file, answers), "{metric}: if the building of graphs changed on purpose, record this");
+    }
+}
+
+const ON_RECORD: [(Metric, u32, u32); 3] = [
+    (Metric::L2, 510_888_346, 451_167_821),
+    (Metric::InnerProduct, 3_542_626_933, 3_452_820_902),
+    (Metric::Cosine, 1_610_739_137, 691_147_923),
+];
+
 // B89
 #[test]
 fn reopened_and_saved_again_the_bytes_stay() {
