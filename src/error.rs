@@ -214,7 +214,9 @@ impl fmt::Display for Error {
             Error::NormTooLarge { row, norm, limit } => {
                 write!(
                     f,
-                    "vector {row} has norm {norm:e}, the limit under this metric is {limit:e}; scale the vectors down"
+                    "vector {row} has norm {}, the limit under this metric is {}; scale the vectors down",
+                    Scientific(*norm),
+                    Scientific(*limit)
                 )
             }
             Error::DuplicateKey { key } => {
@@ -253,6 +255,31 @@ impl fmt::Display for Error {
     }
 }
 
+/// A number to four digits, as in 9.223e18. The standard library's exact formatting would be a tenth of the WebAssembly
+/// module.
+pub(crate) struct Scientific(pub f64);
+
+impl fmt::Display for Scientific {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Scientific(number) = *self;
+        let (mut digits, mut exponent) = (number.abs(), 0);
+        if number == 0.0 || !number.is_finite() {
+            return f.write_str(if number == 0.0 { "0" } else { "a number that is not finite" });
+        }
+        while digits >= 9.9995 {
+            digits /= 10.0;
+            exponent += 1;
+        }
+        while digits < 0.99995 {
+            digits *= 10.0;
+            exponent -= 1;
+        }
+        let thousandths = (digits * 1000.0 + 0.5) as u32;
+        let sign = if number < 0.0 { "-" } else { "" };
+        write!(f, "{sign}{}.{:03}e{exponent}", thousandths / 1000, thousandths % 1000)
+    }
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -265,5 +292,27 @@ impl std::error::Error for Error {
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
         Error::Io(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scientific;
+
+    #[test]
+    fn numbers_are_told_to_four_digits() {
+        for (number, text) in [
+            (9.223e18, "9.223e18"),
+            (-1.0, "-1.000e0"),
+            (0.0, "0"),
+            (9.99949, "9.999e0"),
+            (9.99951, "1.000e1"),
+            (2.9387e-39, "2.939e-39"),
+            (f64::MAX, "1.798e308"),
+            (5e-324, "4.941e-324"),
+            (f64::NAN, "a number that is not finite"),
+        ] {
+            assert_eq!(Scientific(number).to_string(), text);
+        }
     }
 }

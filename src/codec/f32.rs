@@ -1,7 +1,7 @@
 //! The `f32` encoding: a row is the vector as it was given, little-endian.
 
 use super::{Codec, checked_norm};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Scientific};
 use crate::kernel::Kernels;
 use crate::metric::Metric;
 
@@ -66,7 +66,7 @@ impl Codec for F32Codec {
         if self.has_factors() && factor != (1.0 / norm) as f32 {
             return Err(Error::Corrupt {
                 section: "FACTORS",
-                reason: format!("{factor:e} where 1/norm is {:e}", (1.0 / norm) as f32),
+                reason: format!("{} where 1/norm is {}", Scientific(factor.into()), Scientific(1.0 / norm)),
             });
         }
         Ok(())

@@ -160,7 +160,7 @@ fn search_graph(
     ef: usize,
     scratch: &mut QueryScratch,
 ) -> Result<Vec<Hit>> {
-    let QueryScratch { graph: buffers, starts, found, allowed, .. } = scratch;
+    let QueryScratch { graph: buffers, starts, found, allowed, top, .. } = scratch;
     let Some(entry) = graph.entry() else { return Ok(Vec::new()) };
     if let Matching::Ids(ids) = matching {
         let words = view.rows.div_ceil(64) as usize;
@@ -184,16 +184,19 @@ fn search_graph(
     let mut walk = Walk { graph, scorer, bound: view.rows };
     starts.extend(walk.descend(entry, 0, buffers)?);
     walk.search_level(0, starts, ef, admits, buffers, found)?;
-    let mut hits: Vec<Hit> =
-        found.iter().map(|near| Hit { key: (view.key)(near.id()), distance: near.distance() }).collect();
-    hits.sort_unstable_by(nearer);
-    hits.truncate(k);
-    Ok(hits)
+    // Sorted by id where distances tie, but hits are sorted by key.
+    top.reset(k);
+    for near in found.iter() {
+        top.push(near.ordered(), (view.key)(near.id()));
+    }
+    Ok(top_hits(top))
 }
 
-/// Nearest first, ties by key.
-fn nearer(a: &Hit, b: &Hit) -> std::cmp::Ordering {
-    a.distance.total_cmp(&b.distance).then(a.key.cmp(&b.key))
+/// The hits of a full list, which is empty afterwards.
+fn top_hits(top: &mut TopK) -> Vec<Hit> {
+    let mut hits = Vec::with_capacity(top.len());
+    top.drain_sorted(|distance, key| hits.push(Hit { key, distance }));
+    hits
 }
 
 /// The exact answer: every row that counts is scored, and only the best k are kept.
@@ -239,9 +242,7 @@ fn scan(
         }
         score(ids)?;
     }
-    let mut hits = Vec::with_capacity(k.min(view.live as usize));
-    top.drain_sorted(|distance, key| hits.push(Hit { key, distance }));
-    Ok(hits)
+    Ok(top_hits(top))
 }
 
 #[cfg(test)]

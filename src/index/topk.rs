@@ -37,10 +37,22 @@ impl Near {
         self.0 as u32
     }
 
+    /// Another row at the same distance.
+    #[inline]
+    pub fn with_id(self, id: u32) -> Self {
+        Near(self.0 & !0xffff_ffff | u64::from(id))
+    }
+
+    /// Its distance as [`ordered`] tells it.
+    #[inline]
+    pub fn ordered(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
     /// Its distance.
     #[inline]
     pub fn distance(self) -> f32 {
-        distance((self.0 >> 32) as u32)
+        distance(self.ordered())
     }
 }
 
@@ -56,6 +68,11 @@ impl TopK {
     pub fn reset(&mut self, k: usize) {
         self.k = k;
         self.heap.clear();
+    }
+
+    /// Hits in the list.
+    pub fn len(&self) -> usize {
+        self.heap.len()
     }
 
     /// Whether a hit at this distance could still get in, whatever its key.

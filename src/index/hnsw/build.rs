@@ -29,6 +29,7 @@ pub struct BuildScratch {
 struct Chooser {
     candidates: Vec<Near>,
     kept: Vec<Near>,
+    order: Vec<u64>,
     chosen: Vec<u32>,
     distances: Vec<f32>,
 }
@@ -46,10 +47,16 @@ impl Chooser {
             if let [first, second, ..] = *ties {
                 let mut between = [0.0];
                 scorer.score_from(first.id(), &[second.id()], &mut between)?;
-                if between[0] == first.distance() {
-                    ties.sort_unstable_by_key(|near| near.id().abs_diff(row));
-                } else {
-                    ties.sort_unstable_by_key(|near| mix(u64::from(near.id()) << 32 | u64::from(row)));
+                let copies = between[0] == first.distance();
+                let rank = |id: u32| match copies {
+                    true => id.abs_diff(row),
+                    false => (mix(u64::from(id) << 32 | u64::from(row)) >> 32) as u32,
+                };
+                self.order.clear();
+                self.order.extend(ties.iter().map(|near| u64::from(rank(near.id())) << 32 | u64::from(near.id())));
+                self.order.sort_unstable();
+                for (near, &entry) in ties.iter_mut().zip(&self.order) {
+                    *near = near.with_id(entry as u32);
                 }
             }
         }
