@@ -79,9 +79,9 @@ const TILE: usize = 32;
 /// Resident rows a scan asks for at a time.
 const SCAN: usize = 256;
 /// Rows prefetched ahead of the ones being scored.
-const AHEAD: usize = 16;
+const AHEAD: usize = 4;
 /// Cache lines prefetched of each row; the hardware follows the rest.
-const LINES: usize = 24;
+const LINES: usize = 8;
 
 impl<'a, C: Codec, R: Rows, F: Factors> RowScorer<'a, C, R, F> {
     /// A scorer for `query`, which is checked.

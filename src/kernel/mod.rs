@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`Scalar`](Level::Scalar) | everywhere; the oracle of the others ([`scalar`]) | what the compiler makes of `[f32; 16]` |
 //! | [`Avx2`](Level::Avx2) | x86-64 with AVX2, detected when first asked | 2 × 256 bits |
+//! | [`Avx512`](Level::Avx512) | x86-64 from Ice Lake and Zen 4 on, detected and tried when first asked | 1 × 512 bits |
 //! | [`Neon`](Level::Neon) | little-endian aarch64, detected when first asked | 4 × 128 bits |
 //! | [`Simd128`](Level::Simd128) | wasm32, where the module was compiled with `simd128` | 4 × 128 bits |
 //!
@@ -59,6 +60,8 @@ mod neon;
 mod wasm;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+#[cfg(target_arch = "x86_64")]
+mod x86_512;
 
 use crate::error::{Error, Result};
 use std::fmt;
@@ -95,6 +98,8 @@ pub enum Level {
     Scalar,
     /// x86-64 with AVX2.
     Avx2,
+    /// x86-64 with AVX-512 as processors have it from Ice Lake and Zen 4 on.
+    Avx512,
     /// aarch64 with NEON.
     Neon,
     /// WebAssembly's fixed-width SIMD.
@@ -103,13 +108,15 @@ pub enum Level {
 
 impl Level {
     /// All levels, those of one architecture from the least to the best.
-    pub const ALL: &'static [Level] = &[Level::Scalar, Level::Avx2, Level::Neon, Level::Simd128];
+    pub const ALL: &'static [Level] = &[Level::Scalar, Level::Avx2, Level::Avx512, Level::Neon, Level::Simd128];
 
-    /// The name used by the command line, JavaScript and in reports: `scalar`, `avx2`, `neon` or `simd128`.
+    /// The name used by the command line, JavaScript and in reports: `scalar`, `avx2`, `avx512`, `neon` or
+    /// `simd128`.
     pub fn name(self) -> &'static str {
         match self {
             Level::Scalar => "scalar",
             Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
             Level::Neon => "neon",
             Level::Simd128 => "simd128",
         }
@@ -138,7 +145,7 @@ impl FromStr for Level {
     fn from_str(s: &str) -> Result<Self> {
         Level::ALL.iter().copied().find(|level| level.name() == s).ok_or_else(|| Error::InvalidParameter {
             name: "level",
-            expected: "scalar, avx2, neon or simd128",
+            expected: "scalar, avx2, avx512, neon or simd128",
             got: format!("{s:?}"),
         })
     }
@@ -186,6 +193,8 @@ impl Kernels {
             Level::Scalar => Some(&scalar::KERNELS),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 if std::arch::is_x86_feature_detected!("avx2") => Some(&x86::KERNELS),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 if avx512() => Some(&x86_512::KERNELS),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             Level::Neon if std::arch::is_aarch64_feature_detected!("neon") => Some(&neon::KERNELS),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -250,6 +259,38 @@ impl Kernels {
         #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))))]
         let _ = (row, lines);
     }
+}
+
+/// Whether the processor has AVX-512, and it gives the scalar bits. Few machines that test this code have it, so it is
+/// tried once wherever it is met.
+#[cfg(target_arch = "x86_64")]
+fn avx512() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    static AGREES: OnceLock<bool> = OnceLock::new();
+    has!("avx512f")
+        && has!("avx512bw")
+        && has!("avx512vl")
+        && has!("avx512vnni")
+        && *AGREES.get_or_init(|| agrees(&x86_512::KERNELS))
+}
+
+/// Whether a table gives the scalar bits, for rows around the edges of a block.
+#[cfg(target_arch = "x86_64")]
+fn agrees(kernels: &Kernels) -> bool {
+    // Any numbers with all their bits in use.
+    let number = |i: usize| (i as f32 * 0.618_034 + 0.1).fract() * 3.0 - 1.5;
+    [0, 1, 4, 15, 16, 17, 31, 32, 33, 100].into_iter().all(|n| {
+        let query: Vec<f32> = (0..n).map(number).collect();
+        let rows: [Vec<u8>; 4] =
+            std::array::from_fn(|row| (0..n).flat_map(|i| number(7 * i + row + 3).to_le_bytes()).collect());
+        let rows = std::array::from_fn(|row| &rows[row][..]);
+        let bits = |kernels: &Kernels| {
+            let ones = rows.map(|row| [kernels.dot_f32(&query, row), kernels.l2_f32(&query, row)]);
+            let fours = [kernels.dot_f32_x4(&query, rows), kernels.l2_f32_x4(&query, rows)];
+            (ones.map(|pair| pair.map(f32::to_bits)), fours.map(|four| four.map(f32::to_bits)))
+        };
+        bits(kernels) == bits(&scalar::KERNELS)
+    })
 }
 
 impl fmt::Debug for Kernels {

@@ -27,13 +27,26 @@ pub(super) fn prefetch(row: &[u8], lines: usize) {
 #[target_feature(enable = "avx2")]
 fn one<const L2: bool>(query: &[f32], row: &[u8]) -> f32 {
     let [sums] = accumulate::<L2, 1>(query, [row]);
+    reduce_one(sums)
+}
+
+/// The last two steps of the reduction: 4 lanes to 1.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn reduce_one(sums: __m128) -> f32 {
     let pairs = _mm_add_ps(sums, _mm_movehl_ps(sums, sums));
     _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)))
 }
 
 #[target_feature(enable = "avx2")]
 fn four<const L2: bool>(query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
-    let [a, b, c, d] = accumulate::<L2, 4>(query, rows);
+    reduce_four(accumulate::<L2, 4>(query, rows))
+}
+
+/// The last two steps of the reduction, for four rows at once.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn reduce_four([a, b, c, d]: [__m128; 4]) -> [f32; 4] {
     let ab = _mm_add_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a));
     let cd = _mm_add_ps(_mm_movelh_ps(c, d), _mm_movehl_ps(d, c));
     let sums = _mm_add_ps(_mm_shuffle_ps::<0b10_00_10_00>(ab, cd), _mm_shuffle_ps::<0b11_01_11_01>(ab, cd));
