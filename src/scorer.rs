@@ -35,13 +35,6 @@ pub trait Factors {
     fn factor(&self, id: u32) -> f32;
 }
 
-/// Rows without factors.
-impl Factors for () {
-    fn factor(&self, _: u32) -> f32 {
-        1.0
-    }
-}
-
 impl<F: Factors> Factors for Option<F> {
     #[inline]
     fn factor(&self, id: u32) -> f32 {

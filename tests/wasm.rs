@@ -14,22 +14,7 @@ use wasm_bindgen_test::{console_log, wasm_bindgen_test};
 #[path = "suites/kernel_parity.rs"]
 mod kernel_parity;
 
-macro_rules! stamp {
-    ($($test:ident),* $(,)?) => {
-        $(#[wasm_bindgen_test] fn $test() { kernel_parity::$test(); })*
-    };
-}
-
-stamp!(
-    levels_are_reported,
-    scalar_keeps_to_the_definition,
-    levels_give_the_same_bits,
-    levels_give_the_same_bits_for_extreme_values,
-    four_rows_give_the_bits_of_one,
-    bytes_around_a_row_do_not_matter,
-    error_is_within_the_bound,
-    every_component_counts,
-);
+kernel_parity::stamp!(wasm_bindgen_test);
 
 #[wasm_bindgen(inline_js = r#"
     export function over(bytes) {

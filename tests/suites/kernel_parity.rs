@@ -4,6 +4,27 @@
 use twindex::kernel::scalar;
 use twindex::{Kernels, Level};
 
+/// Stamps every test of the suite with a harness's attribute.
+macro_rules! stamp {
+    ($attribute:meta) => {
+        $crate::kernel_parity::stamp! {
+            $attribute:
+            levels_are_reported,
+            scalar_keeps_to_the_definition,
+            levels_give_the_same_bits,
+            levels_give_the_same_bits_for_extreme_values,
+            four_rows_give_the_bits_of_one,
+            bytes_around_a_row_do_not_matter,
+            error_is_within_the_bound,
+            every_component_counts,
+        }
+    };
+    ($attribute:meta: $($test:ident,)*) => {
+        $(#[$attribute] fn $test() { $crate::kernel_parity::$test(); })*
+    };
+}
+pub(crate) use stamp;
+
 /// 0 (an empty sum), all up to 130 (each tail of the 16 lanes, eight times over), and one to each side of the sizes
 /// that embeddings have.
 fn dimensions() -> impl Iterator<Item = usize> {
