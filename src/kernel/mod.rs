@@ -52,6 +52,7 @@
 //! An encoding: add its functions as fields of [`Kernels`], first in [`scalar`], and a safe method that checks lengths.
 //! A level without its own version of a function takes the one of the level below it, or of [`scalar`].
 
+mod query;
 pub mod scalar;
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
@@ -64,15 +65,21 @@ mod x86;
 mod x86_512;
 
 use crate::error::{Error, Result};
+use crate::metric::MAX_DIMENSION;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
+
+pub use query::{Bits1Query, INT8_QUERY_MAX, Int4Query, Int8Query};
 
 /// Virtual lanes of the numeric contract: element `i` is summed in lane `i % LANES`, at every level.
 pub const LANES: usize = 16;
 
 /// Bytes of an `f32` in a row.
 const F32: usize = size_of::<f32>();
+
+/// Bytes of an f16 in a row.
+const F16: usize = size_of::<u16>();
 
 /// Bytes of one element for each lane.
 #[cfg(any(
@@ -153,8 +160,9 @@ impl FromStr for Level {
 
 // Every function in a table checks the lengths of its rows itself (`check`), so that what it needs beyond that is its
 // level's instructions alone, and its inner loop is known to stay within the rows.
-type One = unsafe fn(&[f32], &[u8]) -> f32;
-type Four = unsafe fn(&[f32], [&[u8]; 4]) -> [f32; 4];
+type One<Query, Raw> = unsafe fn(&Query, &[u8]) -> Raw;
+type Four<Query, Raw> = unsafe fn(&Query, [&[u8]; 4]) -> [Raw; 4];
+type Arrange<Query, Value> = unsafe fn(&[Value], &mut Query);
 
 /// The kernels of one [`Level`]. See the [module documentation](self) for what they promise.
 ///
@@ -171,10 +179,23 @@ type Four = unsafe fn(&[f32], [&[u8]; 4]) -> [f32; 4];
 /// ```
 pub struct Kernels {
     level: Level,
-    dot_f32: One,
-    dot_f32_x4: Four,
-    l2_f32: One,
-    l2_f32_x4: Four,
+    dot_f32: One<[f32], f32>,
+    dot_f32_x4: Four<[f32], f32>,
+    l2_f32: One<[f32], f32>,
+    l2_f32_x4: Four<[f32], f32>,
+    dot_f16: One<[f32], f32>,
+    dot_f16_x4: Four<[f32], f32>,
+    l2_f16: One<[f32], f32>,
+    l2_f16_x4: Four<[f32], f32>,
+    arrange_int8: Arrange<Int8Query, i16>,
+    dot_int8: One<Int8Query, i64>,
+    dot_int8_x4: Four<Int8Query, i64>,
+    arrange_int4: Arrange<Int4Query, i8>,
+    dot_int4: One<Int4Query, i32>,
+    dot_int4_x4: Four<Int4Query, i32>,
+    arrange_bits1: Arrange<Bits1Query, i8>,
+    dot_bits1: One<Bits1Query, i32>,
+    dot_bits1_x4: Four<Bits1Query, i32>,
 }
 
 #[expect(unsafe_code, reason = "calls of functions that need their level's instructions")]
@@ -248,6 +269,156 @@ impl Kernels {
         unsafe { (self.l2_f32_x4)(query, rows) }
     }
 
+    /// Inner product Σ qᵢxᵢ with a row of f16: the bits of [`dot_f32`](Self::dot_f32) for the same values.
+    ///
+    /// # Panics
+    /// If `row` is not `2 * query.len()` bytes long.
+    #[inline]
+    pub fn dot_f16(&self, query: &[f32], row: &[u8]) -> f32 {
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.dot_f16)(query, row) }
+    }
+
+    /// Inner product Σ qᵢxᵢ with each of four rows of f16; the same bits as four calls of [`dot_f16`](Self::dot_f16).
+    ///
+    /// # Panics
+    /// If a row is not `2 * query.len()` bytes long.
+    #[inline]
+    pub fn dot_f16_x4(&self, query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.dot_f16_x4)(query, rows) }
+    }
+
+    /// Squared Euclidean distance Σ (qᵢ − xᵢ)² to a row of f16: the bits of [`l2_f32`](Self::l2_f32) for the same
+    /// values.
+    ///
+    /// # Panics
+    /// If `row` is not `2 * query.len()` bytes long.
+    #[inline]
+    pub fn l2_f16(&self, query: &[f32], row: &[u8]) -> f32 {
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.l2_f16)(query, row) }
+    }
+
+    /// Squared Euclidean distance to each of four rows of f16; the same bits as four calls of [`l2_f16`](Self::l2_f16).
+    ///
+    /// # Panics
+    /// If a row is not `2 * query.len()` bytes long.
+    #[inline]
+    pub fn l2_f16_x4(&self, query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.l2_f16_x4)(query, rows) }
+    }
+
+    /// Arranges `values` as a query for rows of int8 codes, for these kernels alone. Reuses the memory `query` has.
+    ///
+    /// # Panics
+    /// If a magnitude is beyond [`INT8_QUERY_MAX`], or there are more than [`MAX_DIMENSION`] values.
+    pub fn arrange_int8(&self, values: &[i16], query: &mut Int8Query) {
+        assert!(values.len() <= MAX_DIMENSION, "{} values are more than {MAX_DIMENSION}", values.len());
+        let beyond = values.iter().find(|&&value| !(-INT8_QUERY_MAX..=INT8_QUERY_MAX).contains(&value));
+        assert!(beyond.is_none(), "a component of {beyond:?} is beyond ±{INT8_QUERY_MAX}");
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.arrange_int8)(values, query) };
+        query.level = Some(self.level);
+    }
+
+    /// Σ qᵢcᵢ with a row of int8 codes c, each a signed byte: exact.
+    ///
+    /// # Panics
+    /// If these kernels did not arrange `query`, or `row` is not `query.dimension()` bytes long.
+    #[inline]
+    pub fn dot_int8(&self, query: &Int8Query, row: &[u8]) -> i64 {
+        self.check_level(query.level);
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.dot_int8)(query, row) }
+    }
+
+    /// [`dot_int8`](Self::dot_int8) with each of four rows.
+    ///
+    /// # Panics
+    /// As [`dot_int8`](Self::dot_int8).
+    #[inline]
+    pub fn dot_int8_x4(&self, query: &Int8Query, rows: [&[u8]; 4]) -> [i64; 4] {
+        self.check_level(query.level);
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.dot_int8_x4)(query, rows) }
+    }
+
+    /// Arranges `values` as a query for rows of int4 codes, for these kernels alone. Reuses the memory `query` has.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_DIMENSION`] values.
+    pub fn arrange_int4(&self, values: &[i8], query: &mut Int4Query) {
+        assert!(values.len() <= MAX_DIMENSION, "{} values are more than {MAX_DIMENSION}", values.len());
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.arrange_int4)(values, query) };
+        query.level = Some(self.level);
+    }
+
+    /// Σ qᵢcᵢ with a row of int4 codes c, 0 to 15: exact. [`Int4Query`] says how nibbles lie in a row.
+    ///
+    /// # Panics
+    /// If these kernels did not arrange `query`, or `row` is not `query.dimension().div_ceil(2)` bytes long.
+    #[inline]
+    pub fn dot_int4(&self, query: &Int4Query, row: &[u8]) -> i32 {
+        self.check_level(query.level);
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.dot_int4)(query, row) }
+    }
+
+    /// [`dot_int4`](Self::dot_int4) with each of four rows.
+    ///
+    /// # Panics
+    /// As [`dot_int4`](Self::dot_int4).
+    #[inline]
+    pub fn dot_int4_x4(&self, query: &Int4Query, rows: [&[u8]; 4]) -> [i32; 4] {
+        self.check_level(query.level);
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.dot_int4_x4)(query, rows) }
+    }
+
+    /// Arranges `values` as a query for rows of 1-bit codes, for these kernels alone. Reuses the memory `query` has.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_DIMENSION`] values.
+    pub fn arrange_bits1(&self, values: &[i8], query: &mut Bits1Query) {
+        assert!(values.len() <= MAX_DIMENSION, "{} values are more than {MAX_DIMENSION}", values.len());
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.arrange_bits1)(values, query) };
+        query.level = Some(self.level);
+    }
+
+    /// Σ qᵢcᵢ with a row of 1-bit codes c, 0 or 1: exact. [`Bits1Query`] says how bits lie in a row. Bits behind the
+    /// last component do not count.
+    ///
+    /// # Panics
+    /// If these kernels did not arrange `query`, or `row` is not `query.dimension().div_ceil(8)` bytes long.
+    #[inline]
+    pub fn dot_bits1(&self, query: &Bits1Query, row: &[u8]) -> i32 {
+        self.check_level(query.level);
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.dot_bits1)(query, row) }
+    }
+
+    /// [`dot_bits1`](Self::dot_bits1) with each of four rows.
+    ///
+    /// # Panics
+    /// As [`dot_bits1`](Self::dot_bits1).
+    #[inline]
+    pub fn dot_bits1_x4(&self, query: &Bits1Query, rows: [&[u8]; 4]) -> [i32; 4] {
+        self.check_level(query.level);
+        // SAFETY: as in `dot_f32`.
+        unsafe { (self.dot_bits1_x4)(query, rows) }
+    }
+
+    #[inline]
+    fn check_level(&self, arranged: Option<Level>) {
+        if arranged != Some(self.level) {
+            refuse_level(arranged, self.level);
+        }
+    }
+
     /// Hints that the first `lines` cache lines (of 64 bytes) that `row` touches will be read soon. A hint only: it
     /// changes no result, and on a target without such an instruction it is nothing. One instruction a line.
     #[inline]
@@ -302,14 +473,31 @@ impl fmt::Debug for Kernels {
 #[inline]
 fn check(query: &[f32], row: &[u8]) {
     if row.len() != size_of_val(query) {
-        refuse(query.len(), row.len());
+        refuse(query.len(), size_of_val(query), row.len());
+    }
+}
+
+/// As [`check`], for rows of f16.
+#[inline]
+fn check_f16(query: &[f32], row: &[u8]) {
+    if row.len() != query.len() * F16 {
+        refuse(query.len(), query.len() * F16, row.len());
     }
 }
 
 #[cold]
 #[inline(never)]
-fn refuse(components: usize, bytes: usize) -> ! {
-    panic!("a query of {components} components needs rows of {} bytes, this one has {bytes}", components * F32);
+fn refuse(components: usize, expected: usize, got: usize) -> ! {
+    panic!("a query of {components} components needs rows of {expected} bytes, this one has {got}");
+}
+
+#[cold]
+#[inline(never)]
+fn refuse_level(arranged: Option<Level>, level: Level) -> ! {
+    match arranged {
+        Some(other) => panic!("a query arranged for {other} was given to the kernels of {level}"),
+        None => panic!("a query that is not arranged yet was given to the kernels of {level}"),
+    }
 }
 
 /// Addresses of the first `lines` cache lines that `row` touches.

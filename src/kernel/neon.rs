@@ -3,7 +3,7 @@
 
 #![expect(unsafe_code, reason = "intrinsics that read or write through pointers")]
 
-use super::{BLOCK, Kernels, Level, check};
+use super::{BLOCK, Kernels, Level, check, scalar};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -13,6 +13,19 @@ pub(super) static KERNELS: Kernels = Kernels {
     dot_f32_x4: four::<false>,
     l2_f32: one::<true>,
     l2_f32_x4: four::<true>,
+    dot_f16: scalar::dot_f16,
+    dot_f16_x4: scalar::dot_f16_x4,
+    l2_f16: scalar::l2_f16,
+    l2_f16_x4: scalar::l2_f16_x4,
+    arrange_int8: scalar::arrange_int8,
+    dot_int8: scalar::dot_int8,
+    dot_int8_x4: scalar::dot_int8_x4,
+    arrange_int4: scalar::arrange_int4,
+    dot_int4: scalar::dot_int4,
+    dot_int4_x4: scalar::dot_int4_x4,
+    arrange_bits1: scalar::arrange_bits1,
+    dot_bits1: scalar::dot_bits1,
+    dot_bits1_x4: scalar::dot_bits1_x4,
 };
 
 const VECTOR: usize = size_of::<float32x4_t>();

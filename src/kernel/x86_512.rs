@@ -5,7 +5,7 @@
 
 #![expect(unsafe_code, reason = "intrinsics that read through pointers")]
 
-use super::{BLOCK, F32, Kernels, Level, check, x86};
+use super::{BLOCK, F32, Kernels, Level, check, scalar, x86};
 use std::arch::x86_64::*;
 
 pub(super) static KERNELS: Kernels = Kernels {
@@ -14,6 +14,19 @@ pub(super) static KERNELS: Kernels = Kernels {
     dot_f32_x4: four::<false>,
     l2_f32: one::<true>,
     l2_f32_x4: four::<true>,
+    dot_f16: scalar::dot_f16,
+    dot_f16_x4: scalar::dot_f16_x4,
+    l2_f16: scalar::l2_f16,
+    l2_f16_x4: scalar::l2_f16_x4,
+    arrange_int8: scalar::arrange_int8,
+    dot_int8: scalar::dot_int8,
+    dot_int8_x4: scalar::dot_int8_x4,
+    arrange_int4: scalar::arrange_int4,
+    dot_int4: scalar::dot_int4,
+    dot_int4_x4: scalar::dot_int4_x4,
+    arrange_bits1: scalar::arrange_bits1,
+    dot_bits1: scalar::dot_bits1,
+    dot_bits1_x4: scalar::dot_bits1_x4,
 };
 
 #[target_feature(enable = "avx512f")]
