@@ -64,6 +64,13 @@ pub trait Rows {
     /// `None` if the id is out of range or the bytes are not resident.
     fn resident(&self, id: u32) -> Option<&[u8]>;
 
+    /// Rows from `first` on that can be borrowed and lie one after the other: at least one and at most `max` (but not
+    /// 0). `None` where [`resident`](Rows::resident) gives none.
+    fn run(&self, first: u32, max: u32) -> Option<&[u8]> {
+        let _ = max;
+        self.resident(first)
+    }
+
     /// Copies the rows `ids` into `out`, in their order (reading sorted and coalesced where that pays).
     ///
     /// # Errors

@@ -284,6 +284,12 @@ impl<S: Storage + ?Sized> Rows for SectionRows<S> {
         bytes.get(id as usize * self.stride..)?.get(..self.stride)
     }
 
+    fn run(&self, first: u32, max: u32) -> Option<&[u8]> {
+        let bytes = self.as_slice()?;
+        let rows = max.clamp(1, self.count.checked_sub(first).filter(|&left| left > 0)?);
+        bytes.get(first as usize * self.stride..)?.get(..rows as usize * self.stride)
+    }
+
     /// Non-resident rows are read in the order of their ids; rows with gaps of at most [`GAP_BYTES`] between them
     /// are read together, in reads of at most [`WINDOW_BYTES`]. O(n log n) for n ids.
     fn fetch(&self, ids: &[u32], out: &mut RowBuf) -> Result<()> {
