@@ -10,7 +10,9 @@ use crate::error::{Error, Result};
 use crate::kernel::Level;
 use crate::metric::Metric;
 use crate::scorer::Factors;
-use crate::segment::{Encoding, GraphMeta, IndexKind, LevelMeta, Meta, Segment, SegmentWriter, order_by_key};
+use crate::segment::{
+    Encoding, GraphMeta, IndexKind, LevelMeta, Meta, Originals, Segment, SegmentWriter, order_by_key,
+};
 use crate::storage::reserve;
 use crate::storage::window::WINDOW_BYTES;
 use crate::storage::{ChunkOptions, Storage};
@@ -166,6 +168,7 @@ impl OpenOptions {
                 _ => Ok(()),
             }
         }
+        expect("encoding", Some(Encoding::F32), meta.encoding)?;
         let dimension = meta.dimension as usize;
         expect("dimension", self.dimension, dimension)?;
         expect("metric", self.metric, meta.metric)?;
@@ -319,6 +322,8 @@ fn write_growing(growing: &Growing, config: &Config, out: &mut dyn Write) -> Res
         tombstones: at.rows - at.live,
         stride: Encoding::F32.stride(config.dimension) as u32,
         ef: config.ef as u32,
+        originals: Originals::None,
+        quantizer: None,
         graph,
     };
     let mut writer = SegmentWriter::begin(out, &meta)?;

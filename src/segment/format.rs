@@ -34,6 +34,8 @@ pub(crate) const ALIGN: u64 = 64;
 pub(crate) const ENTRY_LEN: usize = 32;
 /// The two checksums behind the entries of the section table.
 pub(crate) const TAIL_LEN: usize = 8;
+/// Behind the codes of a quantized row: two `f32`.
+const QUANTIZED_FACTORS: usize = 8;
 /// Rows that share one record of LINK_OFFSETS.
 pub(crate) const GROUP: usize = 64;
 /// A record of LINK_OFFSETS: the index of the group's first link, then 64 starts relative to it.
@@ -42,9 +44,13 @@ pub(crate) const GROUP_RECORD: usize = 8 + 2 * GROUP;
 const META_FIXED: usize = 128;
 const META_LEVEL: usize = 16;
 pub(crate) const META_MAX: usize = META_FIXED + META_LEVEL * MAX_LEVEL;
-const META_RESERVED: usize = 64;
+const META_RESERVED: usize = 48;
 const HEADER_RESERVED: usize = 24;
-const KNOWN_FLAGS: u32 = 0;
+/// The encoding is another than `f32`. A reader that knows only `f32` refuses such a file by this flag.
+const FLAG_ENCODED: u32 = 1;
+const KNOWN_FLAGS: u32 = FLAG_ENCODED;
+const QUANTIZER_ROTATED: u8 = 1;
+const QUANTIZER_CENTRED: u8 = 2;
 const NO_ENTRY: u32 = u32::MAX;
 
 /// How a segment is searched unless an exact scan is asked for.
@@ -96,34 +102,88 @@ impl FromStr for IndexKind {
 }
 
 /// How a vector became the bytes of a row in CODES.
+///
+/// | | row of d components | bytes | d = 768 |
+/// |---|---|---|---|
+/// | [`F32`](Self::F32) | 32-bit floats | 4·d | 3,072 |
+/// | [`F16`](Self::F16) | 16-bit floats | 2·d | 1,536 |
+/// | [`Int8`](Self::Int8) | 8-bit codes, then two `f32` factors | d + 8 | 776 |
+/// | [`Int4`](Self::Int4) | 4-bit codes, then two `f32` factors | ⌈d / 2⌉ + 8 | 392 |
+/// | [`Bits1`](Self::Bits1) | 1-bit codes, then two `f32` factors | ⌈d / 8⌉ + 8 | 104 |
+///
+/// ```
+/// use twindex::segment::Encoding;
+///
+/// assert_eq!(Encoding::ALL.map(|encoding| encoding.stride(15)), [60, 30, 23, 16, 10]);
+/// assert_eq!("int4".parse::<Encoding>()?, Encoding::Int4);
+/// # Ok::<(), twindex::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Encoding {
-    /// The components themselves, 32-bit little-endian floats.
+    /// The components themselves, 32-bit little-endian floats: 4 bytes a component.
     F32,
+    /// The components narrowed to 16-bit little-endian floats: 2 bytes a component. Under cosine they are those of the
+    /// normalised vector.
+    F16,
+    /// 1 byte a component, a signed integer, and 8 bytes of factors a row.
+    Int8,
+    /// 4 bits a component, two to a byte, and 8 bytes of factors a row.
+    Int4,
+    /// 1 bit a component, eight to a byte, and 8 bytes of factors a row.
+    Bits1,
 }
 
 impl Encoding {
-    /// All encodings, in the order of their tags.
-    pub const ALL: [Encoding; 1] = [Encoding::F32];
+    /// All encodings, in the order of their tags: from the largest rows to the smallest.
+    pub const ALL: [Encoding; 5] = [Encoding::F32, Encoding::F16, Encoding::Int8, Encoding::Int4, Encoding::Bits1];
 
-    /// The name used in messages.
+    /// The name used by the command line, JavaScript and in messages: `f32`, `f16`, `int8`, `int4` or `bits1`.
     pub fn name(self) -> &'static str {
         match self {
             Encoding::F32 => "f32",
+            Encoding::F16 => "f16",
+            Encoding::Int8 => "int8",
+            Encoding::Int4 => "int4",
+            Encoding::Bits1 => "bits1",
         }
     }
 
-    /// Bytes in a row of `dimension` components.
-    pub fn stride(self, dimension: usize) -> usize {
+    /// Bytes in a row of `dimension` components, factors included; `usize::MAX` where that is more than a `usize`
+    /// holds, which no dimension up to [`MAX_DIMENSION`] comes near.
+    pub const fn stride(self, dimension: usize) -> usize {
+        let factors = if self.is_quantized() { QUANTIZED_FACTORS } else { 0 };
+        self.code_bytes(dimension).saturating_add(factors)
+    }
+
+    /// Bytes of the components' codes in a row, without the factors behind them; at most `usize::MAX`, as
+    /// [`stride`](Self::stride).
+    pub const fn code_bytes(self, dimension: usize) -> usize {
         match self {
-            Encoding::F32 => 4 * dimension,
+            Encoding::F32 => dimension.saturating_mul(4),
+            Encoding::F16 => dimension.saturating_mul(2),
+            Encoding::Int8 => dimension,
+            Encoding::Int4 => dimension.div_ceil(2),
+            Encoding::Bits1 => dimension.div_ceil(8),
+        }
+    }
+
+    /// Whether rows are integer codes on a grid of their own scale, with two factors behind the codes, rather than
+    /// floats: all but `f32` and `f16`.
+    pub const fn is_quantized(self) -> bool {
+        match self {
+            Encoding::F32 | Encoding::F16 => false,
+            Encoding::Int8 | Encoding::Int4 | Encoding::Bits1 => true,
         }
     }
 
     pub(crate) fn tag(self) -> u8 {
         match self {
             Encoding::F32 => 0,
+            Encoding::F16 => 1,
+            Encoding::Int8 => 2,
+            Encoding::Int4 => 3,
+            Encoding::Bits1 => 4,
         }
     }
 
@@ -135,6 +195,95 @@ impl Encoding {
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+impl FromStr for Encoding {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        Encoding::ALL.into_iter().find(|e| e.name() == s).ok_or_else(|| Error::InvalidParameter {
+            name: "encoding",
+            expected: "f32, f16, int8, int4 or bits1",
+            got: format!("{s:?}"),
+        })
+    }
+}
+
+/// What of the vectors is kept beside their codes, in ORIGINALS: what reranking reads.
+///
+/// Where the encoding is [`Encoding::F32`], the codes are the originals, and this is [`None`](Self::None).
+///
+/// ```
+/// use twindex::segment::Originals;
+///
+/// assert_eq!(Originals::ALL.map(|originals| originals.stride(15)), [0, 30, 60]);
+/// assert_eq!("f16".parse::<Originals>()?, Originals::F16);
+/// # Ok::<(), twindex::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Originals {
+    /// Nothing. Where the codes are not `f32`, a fingerprint of 4 bytes a row tells whether a vector that is handed in
+    /// is the one a row came from.
+    None,
+    /// The vectors narrowed to 16-bit floats: 2 bytes a component.
+    F16,
+    /// The vectors as they were given: 4 bytes a component.
+    F32,
+}
+
+impl Originals {
+    /// All kinds, in the order of their tags.
+    pub const ALL: [Originals; 3] = [Originals::None, Originals::F16, Originals::F32];
+
+    /// The name used by the command line, JavaScript and in messages: `none`, `f16` or `f32`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Originals::None => "none",
+            Originals::F16 => "f16",
+            Originals::F32 => "f32",
+        }
+    }
+
+    /// Bytes an original of `dimension` components takes: 0 for [`None`](Self::None), and at most `usize::MAX`, as
+    /// [`Encoding::stride`].
+    pub const fn stride(self, dimension: usize) -> usize {
+        match self {
+            Originals::None => 0,
+            Originals::F16 => Encoding::F16.stride(dimension),
+            Originals::F32 => Encoding::F32.stride(dimension),
+        }
+    }
+
+    fn tag(self) -> u8 {
+        match self {
+            Originals::None => 0,
+            Originals::F16 => 1,
+            Originals::F32 => 2,
+        }
+    }
+
+    fn from_tag(tag: u8) -> Option<Self> {
+        Originals::ALL.into_iter().find(|o| o.tag() == tag)
+    }
+}
+
+impl fmt::Display for Originals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Originals {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        Originals::ALL.into_iter().find(|o| o.name() == s).ok_or_else(|| Error::InvalidParameter {
+            name: "originals",
+            expected: "none, f16 or f32",
+            got: format!("{s:?}"),
+        })
     }
 }
 
@@ -157,8 +306,23 @@ pub struct Meta {
     pub stride: u32,
     /// The `ef` of a search that names none, 1 ..= [`MAX_EF`].
     pub ef: u32,
+    /// What is kept of the vectors beside the codes: nothing where the encoding is `f32`.
+    pub originals: Originals,
+    /// How vectors were prepared for their codes; there exactly if the encoding is quantized.
+    pub quantizer: Option<QuantizerMeta>,
     /// The graph, where there is one.
     pub graph: Option<GraphMeta>,
+}
+
+/// What was done to a vector before it was rounded to a quantized encoding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuantizerMeta {
+    /// Whether it was rotated, by a rotation that follows from `seed`.
+    pub rotated: bool,
+    /// Whether a centre was subtracted: section CENTRE has it, unless there are no rows.
+    pub centred: bool,
+    /// Where the rotation came from.
+    pub seed: u64,
 }
 
 /// Settings and sizes of the graph.
@@ -207,12 +371,35 @@ impl Meta {
         if !(1..=ef_max).contains(&u64::from(self.ef)) {
             return Some(format!("ef {} is not in 1 ..= {MAX_EF}", self.ef));
         }
+        if self.encoding == Encoding::F32 && self.originals != Originals::None {
+            return Some(format!("{} originals beside f32 codes, which are the originals", self.originals));
+        }
+        match (&self.quantizer, self.encoding.is_quantized()) {
+            (None, true) => return Some(format!("{} without a quantizer", self.encoding)),
+            (Some(_), false) => return Some(format!("{} with settings of a quantizer", self.encoding)),
+            _ => {}
+        }
         match (&self.graph, self.kind) {
             (None, IndexKind::Flat) => None,
             (Some(graph), IndexKind::Hnsw) => graph.fault(self.rows),
             (None, IndexKind::Hnsw) => Some("hnsw without a graph".into()),
             (Some(_), IndexKind::Flat) => Some("flat with a graph".into()),
         }
+    }
+
+    /// Whether there is a section CENTRE.
+    pub(crate) fn has_centre(&self) -> bool {
+        self.rows > 0 && self.quantizer.is_some_and(|q| q.centred)
+    }
+
+    /// Whether there is a section FACTORS: quantized rows have their factors behind their codes.
+    pub(crate) fn has_factors(&self) -> bool {
+        self.metric == Metric::Cosine && !self.encoding.is_quantized()
+    }
+
+    /// Whether there is a section FINGERPRINTS: for rows whose vector is not in the file.
+    pub(crate) fn has_fingerprints(&self) -> bool {
+        self.encoding != Encoding::F32 && self.originals == Originals::None
     }
 
     /// Refuses what the format cannot hold.
@@ -240,6 +427,10 @@ impl Meta {
         out.extend_from_slice(&graph.and_then(|g| g.entry).unwrap_or(NO_ENTRY).to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&graph.map_or(0, |g| g.links).to_le_bytes());
+        let quantizer = self.quantizer.unwrap_or(QuantizerMeta::NONE);
+        out.extend_from_slice(&[self.originals.tag(), quantizer.flags()]);
+        out.extend_from_slice(&[0; 6]);
+        out.extend_from_slice(&quantizer.seed.to_le_bytes());
         out.resize(out.len() + META_RESERVED, 0);
         for level in levels {
             out.extend_from_slice(&level.nodes.to_le_bytes());
@@ -274,7 +465,19 @@ impl Meta {
         let entry = Some(f.u32()?).filter(|&id| id != NO_ENTRY);
         f.zeros(4)?;
         let links = f.u64()?;
+        let [originals, flags] = f.take()?;
+        f.zeros(6)?;
+        let quantizer_seed = f.u64()?;
         f.zeros(META_RESERVED)?;
+        let originals =
+            Originals::from_tag(originals).ok_or_else(|| f.corrupt(format!("unknown originals tag {originals}")))?;
+        let quantizer = QuantizerMeta::from_flags(flags, quantizer_seed)
+            .ok_or_else(|| f.corrupt(format!("unknown quantizer flags {flags:#04x}")))?;
+        let quantizer = match encoding.is_quantized() {
+            true => Some(quantizer),
+            false if quantizer == QuantizerMeta::NONE => None,
+            false => return Err(f.corrupt(format!("{encoding} with settings of a quantizer"))),
+        };
         let level_count = usize::from(level_count);
         if f.rest.len() != META_LEVEL * level_count {
             return Err(f.corrupt(format!("{} bytes for {level_count} upper levels", f.rest.len())));
@@ -291,11 +494,31 @@ impl Meta {
             IndexKind::Flat if graph == GraphMeta::NONE => None,
             IndexKind::Flat => return Err(f.corrupt("flat with settings of a graph")),
         };
-        let meta = Meta { dimension, metric, encoding, kind, rows, tombstones, stride, ef, graph };
+        let meta =
+            Meta { dimension, metric, encoding, kind, rows, tombstones, stride, ef, originals, quantizer, graph };
         match meta.fault() {
             None => Ok(meta),
             Some(reason) => Err(f.corrupt(reason)),
         }
+    }
+}
+
+impl QuantizerMeta {
+    /// What the fields of a segment that is not quantized say.
+    const NONE: QuantizerMeta = QuantizerMeta { rotated: false, centred: false, seed: 0 };
+
+    fn flags(self) -> u8 {
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        flag(self.rotated, QUANTIZER_ROTATED) | flag(self.centred, QUANTIZER_CENTRED)
+    }
+
+    fn from_flags(flags: u8, seed: u64) -> Option<Self> {
+        let known = flags & !(QUANTIZER_ROTATED | QUANTIZER_CENTRED) == 0;
+        known.then_some(QuantizerMeta {
+            rotated: flags & QUANTIZER_ROTATED != 0,
+            centred: flags & QUANTIZER_CENTRED != 0,
+            seed,
+        })
     }
 }
 
@@ -342,26 +565,32 @@ pub(crate) enum SectionKind {
     Meta,
     Keys,
     KeyOrder,
+    Centre,
     Codes,
     Factors,
     Tombstones,
     LinkOffsets,
     Links,
     Upper,
+    Fingerprints,
+    Originals,
     Checksums,
 }
 
 impl SectionKind {
-    const ALL: [SectionKind; 10] = [
+    const ALL: [SectionKind; 13] = [
         SectionKind::Meta,
         SectionKind::Keys,
         SectionKind::KeyOrder,
+        SectionKind::Centre,
         SectionKind::Codes,
         SectionKind::Factors,
         SectionKind::Tombstones,
         SectionKind::LinkOffsets,
         SectionKind::Links,
         SectionKind::Upper,
+        SectionKind::Fingerprints,
+        SectionKind::Originals,
         SectionKind::Checksums,
     ];
 
@@ -373,17 +602,19 @@ impl SectionKind {
             SectionKind::Meta => "META",
             SectionKind::Keys => "KEYS",
             SectionKind::KeyOrder => "KEY_ORDER",
+            SectionKind::Centre => "CENTRE",
             SectionKind::Codes => "CODES",
             SectionKind::Factors => "FACTORS",
             SectionKind::Tombstones => "TOMBSTONES",
             SectionKind::LinkOffsets => "LINK_OFFSETS",
             SectionKind::Links => "LINKS",
             SectionKind::Upper => "UPPER",
+            SectionKind::Fingerprints => "FINGERPRINTS",
+            SectionKind::Originals => "ORIGINALS",
             SectionKind::Checksums => "CHECKSUMS",
         }
     }
 
-    /// 6 is kept free for ORIGINALS.
     fn tag(self) -> u32 {
         match self {
             SectionKind::Meta => 1,
@@ -391,11 +622,14 @@ impl SectionKind {
             SectionKind::KeyOrder => 3,
             SectionKind::Codes => 4,
             SectionKind::Factors => 5,
+            SectionKind::Originals => 6,
             SectionKind::Tombstones => 7,
             SectionKind::LinkOffsets => 8,
             SectionKind::Links => 9,
             SectionKind::Upper => 10,
             SectionKind::Checksums => 11,
+            SectionKind::Centre => 12,
+            SectionKind::Fingerprints => 13,
         }
     }
 }
@@ -443,8 +677,11 @@ impl Layout {
         layout.place(SectionKind::Meta, 1, (META_FIXED + META_LEVEL * levels.len()) as u64)?;
         layout.place(SectionKind::Keys, 8, rows)?;
         layout.place(SectionKind::KeyOrder, 4, rows)?;
+        if meta.has_centre() {
+            layout.place(SectionKind::Centre, 4, u64::from(meta.dimension))?;
+        }
         layout.place(SectionKind::Codes, meta.stride, rows)?;
-        if meta.metric == Metric::Cosine {
+        if meta.has_factors() {
             layout.place(SectionKind::Factors, 4, rows)?;
         }
         if meta.tombstones > 0 {
@@ -460,6 +697,13 @@ impl Layout {
                     .try_fold(0_u64, |sum, l| sum.checked_add(2 * u64::from(l.nodes) + 1)?.checked_add(l.links));
                 layout.place(SectionKind::Upper, 4, words.ok_or_else(too_large)?)?;
             }
+        }
+        if meta.has_fingerprints() {
+            layout.place(SectionKind::Fingerprints, 4, rows)?;
+        }
+        if meta.originals != Originals::None {
+            let stride = meta.originals.stride(meta.dimension as usize);
+            layout.place(SectionKind::Originals, u32::try_from(stride).map_err(|_| too_large())?, rows)?;
         }
         let blocks = align(layout.end())?.div_ceil(BLOCK as u64);
         layout.place(SectionKind::Checksums, 4, blocks)?;
@@ -535,21 +779,25 @@ fn too_large() -> Error {
 /// What the first 64 bytes say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
+    pub flags: u32,
     pub file_len: u64,
     pub table_offset: u64,
     pub table_count: u32,
 }
 
 impl Header {
-    pub(crate) fn of(layout: &Layout) -> Result<Self> {
+    /// The header of a segment with this META, whose layout is `layout`.
+    pub(crate) fn of(meta: &Meta, layout: &Layout) -> Result<Self> {
         let table_count = u32::try_from(layout.places.len()).map_err(|_| too_large())?;
-        Ok(Header { file_len: layout.file_len, table_offset: layout.table_offset, table_count })
+        let flags = if meta.encoding == Encoding::F32 { 0 } else { FLAG_ENCODED };
+        Ok(Header { flags, file_len: layout.file_len, table_offset: layout.table_offset, table_count })
     }
 
     pub(crate) fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         out[0..8].copy_from_slice(&MAGIC);
         out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&self.flags.to_le_bytes());
         out[16..24].copy_from_slice(&self.file_len.to_le_bytes());
         out[24..32].copy_from_slice(&self.table_offset.to_le_bytes());
         out[32..36].copy_from_slice(&self.table_count.to_le_bytes());
@@ -570,7 +818,7 @@ impl Header {
             got => return Err(Error::UnsupportedVersion { supported: VERSION, got }),
         }
         let flags = f.u32()?;
-        let header = Header { file_len: f.u64()?, table_offset: f.u64()?, table_count: f.u32()? };
+        let header = Header { flags, file_len: f.u64()?, table_offset: f.u64()?, table_count: f.u32()? };
         let mut reserved = Fields { rest: f.bytes(HEADER_RESERVED)?, section: "HEADER" };
         let (expected, got) = (f.u32()?, super::crc::hash(&bytes[..60]));
         if expected != got {

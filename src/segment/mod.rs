@@ -13,7 +13,10 @@ mod save;
 mod verify;
 mod writer;
 
-pub use format::{BLOCK, Encoding, GraphMeta, IndexKind, LevelMeta, MAGIC, MAX_EF, MAX_LEVEL, MAX_M, Meta, VERSION};
+pub use format::{
+    BLOCK, Encoding, GraphMeta, IndexKind, LevelMeta, MAGIC, MAX_EF, MAX_LEVEL, MAX_M, Meta, Originals, QuantizerMeta,
+    VERSION,
+};
 pub use reader::{FactorsView, KeysView, LinksView, Segment, TombstonesView};
 #[cfg(feature = "mmap")]
 pub use save::save_atomic;

@@ -8,14 +8,15 @@ use super::format::{
     ENTRY_LEN, GROUP, GROUP_RECORD, HEADER_LEN, Header, Layout, META_MAX, Meta, Place, SectionKind, TAIL_LEN,
 };
 use crate::error::{Error, Result};
-use crate::storage::{Section, SectionRows, Storage};
+use crate::storage::{Section, SectionRows, Storage, reserve};
 use std::fmt;
 use std::sync::Arc;
 
 /// A segment in a [`Storage`].
 ///
-/// Everything but the rows is resident: borrowed where the storage is, copied in at open where it is not. Views
-/// ([`keys`](Self::keys), [`links`](Self::links), …) are cheap: make one for a search, not one for an access.
+/// Keys, factors, tombstones and links are resident: borrowed where the storage is, copied in at open where it is
+/// not. Rows, originals and fingerprints stay where they are. Views ([`keys`](Self::keys), [`links`](Self::links), …)
+/// are cheap: make one for a search, not one for an access.
 pub struct Segment<S: ?Sized> {
     pub(super) storage: Arc<S>,
     pub(super) meta: Meta,
@@ -24,10 +25,13 @@ pub struct Segment<S: ?Sized> {
     pub(super) checksums_crc: u32,
     keys: Section<S>,
     key_order: Section<S>,
+    centre: Option<Section<S>>,
     codes: SectionRows<S>,
     factors: Option<Section<S>>,
     tombstones: Option<Section<S>>,
     graph: Option<GraphSections<S>>,
+    fingerprints: Option<SectionRows<S>>,
+    originals: Option<SectionRows<S>>,
 }
 
 struct GraphSections<S: ?Sized> {
@@ -48,7 +52,8 @@ struct LevelSpan {
 
 impl<S: Storage + ?Sized> Segment<S> {
     /// Reads header, META and section table and refuses a file that is not exactly what they must say. Where
-    /// `storage` is not resident, keys, factors, tombstones and links are then copied into memory; rows are not.
+    /// `storage` is not resident, keys, factors, tombstones and links are then copied into memory; rows, originals and
+    /// fingerprints are not.
     ///
     /// # Errors
     /// [`Error::NotASegment`], [`Error::UnsupportedVersion`], [`Error::UnsupportedFeatures`], [`Error::Truncated`],
@@ -79,8 +84,9 @@ impl<S: Storage + ?Sized> Segment<S> {
         let meta = Meta::decode(&meta_bytes)?;
         let layout = Layout::of(&meta)?;
         layout.check_table(entries)?;
-        if Header::of(&layout)? != header {
-            let reason = format!("{header:?} in the header, META implies {:?}", Header::of(&layout)?);
+        let implied = Header::of(&meta, &layout)?;
+        if implied != header {
+            let reason = format!("{header:?} in the header, META implies {implied:?}");
             return Err(Error::Corrupt { section: "HEADER", reason });
         }
         Self::with_layout(storage, meta, layout, checksums_crc)
@@ -90,7 +96,7 @@ impl<S: Storage + ?Sized> Segment<S> {
         let optional = |kind| {
             let section = |place: Place| -> Result<Section<S>> {
                 let mut section = Section::new(Arc::clone(&storage), place.offset, place.len)?;
-                if kind != SectionKind::Codes {
+                if !on_demand(kind) {
                     section.make_resident()?;
                 }
                 Ok(section)
@@ -100,6 +106,9 @@ impl<S: Storage + ?Sized> Segment<S> {
         let required = |kind: SectionKind| {
             let missing = || Error::Corrupt { section: kind.name(), reason: "missing".into() };
             optional(kind)?.ok_or_else(missing)
+        };
+        let rows = |kind: SectionKind, stride: usize| {
+            optional(kind)?.map(|section| SectionRows::new(section, stride)).transpose()
         };
         let graph = match &meta.graph {
             None => None,
@@ -129,10 +138,13 @@ impl<S: Storage + ?Sized> Segment<S> {
         Ok(Segment {
             keys: required(SectionKind::Keys)?,
             key_order: required(SectionKind::KeyOrder)?,
+            centre: optional(SectionKind::Centre)?,
             codes: SectionRows::new(required(SectionKind::Codes)?, meta.stride as usize)?,
             factors: optional(SectionKind::Factors)?,
             tombstones: optional(SectionKind::Tombstones)?,
             graph,
+            fingerprints: rows(SectionKind::Fingerprints, 4)?,
+            originals: rows(SectionKind::Originals, meta.originals.stride(meta.dimension as usize))?,
             checksums_crc,
             storage: Arc::clone(&storage),
             meta,
@@ -167,7 +179,8 @@ impl<S: Storage + ?Sized> Segment<S> {
     pub fn owned_bytes(&self) -> u64 {
         let graph = self.graph.iter().flat_map(|g| [Some(&g.offsets), Some(&g.links), g.upper.as_ref()]);
         let rest = [Some(&self.keys), Some(&self.key_order), Some(self.codes.section())];
-        let optional = [self.factors.as_ref(), self.tombstones.as_ref()];
+        let rows = [&self.fingerprints, &self.originals].map(|rows| rows.as_ref().map(SectionRows::section));
+        let optional = [self.centre.as_ref(), self.factors.as_ref(), self.tombstones.as_ref(), rows[0], rows[1]];
         graph.chain(rest).chain(optional).flatten().map(Section::owned_bytes).sum()
     }
 
@@ -189,7 +202,43 @@ impl<S: Storage + ?Sized> Segment<S> {
         KeysView { keys: chunks(&self.keys), order: chunks(&self.key_order) }
     }
 
-    /// The factors; only a cosine segment has them.
+    /// What was subtracted from the vectors before they were rounded to their codes; only a quantized segment with
+    /// rows may have it. Read anew at each call, O(dimension).
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a component is not finite, [`Error::OutOfMemory`]; whatever the storage says.
+    pub fn centre(&self) -> Result<Option<Vec<f32>>> {
+        let Some(section) = &self.centre else { return Ok(None) };
+        let (mut bytes, mut centre) = (Vec::new(), Vec::new());
+        let dimension = self.meta.dimension as usize;
+        reserve(&mut bytes, 4 * dimension)?;
+        reserve(&mut centre, dimension)?;
+        bytes.resize(4 * dimension, 0);
+        section.read_into(0, &mut bytes)?;
+        let components: Words<'_> = bytes.as_chunks().0;
+        centre.extend(components.iter().map(|b| f32::from_le_bytes(*b)));
+        match centre.iter().position(|x| !x.is_finite()) {
+            None => Ok(Some(centre)),
+            Some(at) => {
+                let reason = format!("component {at} is not finite");
+                Err(Error::Corrupt { section: SectionKind::Centre.name(), reason })
+            }
+        }
+    }
+
+    /// The vectors as they were given or nearly so: [`Meta::originals`] says which. `None` where the file keeps none.
+    pub fn originals(&self) -> Option<&SectionRows<S>> {
+        self.originals.as_ref()
+    }
+
+    /// For each row the CRC-32 of the vector it came from, in rows of 4 bytes, little-endian: there where the codes
+    /// are not `f32` and the file keeps no originals. They are what the writer was given; nothing in the file says
+    /// whether they are right.
+    pub fn fingerprints(&self) -> Option<&SectionRows<S>> {
+        self.fingerprints.as_ref()
+    }
+
+    /// The factors; only a cosine segment whose rows are floats has them.
     pub fn factors(&self) -> Option<FactorsView<'_>> {
         self.factors.as_ref().map(|section| FactorsView { factors: chunks(section) })
     }
@@ -272,11 +321,17 @@ fn read_meta<S: Storage + ?Sized>(storage: &S, entries: &[u8]) -> Result<Vec<u8>
     Ok(meta)
 }
 
+/// Whether the section stays in its storage: rows, which may be most of the file, and what is read at most once for
+/// a row that is found, or once for all of them.
+fn on_demand(kind: SectionKind) -> bool {
+    matches!(kind, SectionKind::Codes | SectionKind::Centre | SectionKind::Fingerprints | SectionKind::Originals)
+}
+
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.as_chunks().0.get(at).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
-/// The elements of a section that is resident (as all but CODES are).
+/// The elements of a section that is resident (as all are that [`on_demand`] does not name).
 fn chunks<S: Storage + ?Sized, const N: usize>(section: &Section<S>) -> &[[u8; N]] {
     section.as_slice().unwrap_or_default().as_chunks().0
 }

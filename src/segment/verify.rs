@@ -2,14 +2,14 @@
 //!
 //! Checksums show damage; the checks behind them show files that were made wrong, whatever their checksums say.
 
-use super::format::{BLOCK, Encoding, GROUP, SectionKind};
+use super::format::{BLOCK, Encoding, GROUP, Originals, SectionKind};
 use super::reader::{LinksView, Segment, Words};
 use crate::error::{Error, Result};
-use crate::storage::Storage;
+use crate::storage::{Rows, SectionRows, Storage};
 
 impl<S: Storage + ?Sized> Segment<S> {
-    /// Reads every byte and every link: checksums, padding, key order, tombstones, factors, components, lists and
-    /// levels. O(file) time, and memory for one block of 64 KiB of it.
+    /// Reads every byte and every link: checksums, padding, key order, tombstones, centre, factors, components, codes,
+    /// originals, lists and levels. O(file) time, and memory for one block of 64 KiB of it.
     ///
     /// # Errors
     /// [`Error::ChecksumMismatch`] for the first block that is not as it was written, [`Error::Corrupt`] for the
@@ -120,19 +120,72 @@ impl<S: Storage + ?Sized> Segment<S> {
                 return Err(corrupt(SectionKind::Factors, format!("row {row}: not finite and positive")));
             }
         }
-        let stride = self.meta.stride as usize;
-        self.codes().for_each_window(|first, rows| match self.meta.encoding {
-            Encoding::F32 => {
-                let components: Words<'_> = rows.as_chunks().0;
-                match components.iter().position(|b| !f32::from_le_bytes(*b).is_finite()) {
-                    None => Ok(()),
-                    Some(at) => {
-                        let (row, component) = (u64::from(first) + (4 * at / stride) as u64, at % (stride / 4));
-                        Err(corrupt(SectionKind::Codes, format!("row {row}, component {component} is not finite")))
-                    }
-                }
+        self.centre()?;
+        let (encoding, dimension) = (self.meta.encoding, self.meta.dimension as usize);
+        each_row(self.codes(), SectionKind::Codes, |row| match encoding {
+            Encoding::F32 => fault_of_f32(row),
+            Encoding::F16 => fault_of_f16(row),
+            Encoding::Int8 | Encoding::Int4 | Encoding::Bits1 => fault_of_code(row, encoding, dimension),
+        })?;
+        match self.originals() {
+            Some(rows) => each_row(rows, SectionKind::Originals, |row| match self.meta.originals {
+                Originals::None => None,
+                Originals::F16 => fault_of_f16(row),
+                Originals::F32 => fault_of_f32(row),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Refuses the first row of which `fault` has something to say.
+fn each_row<S: Storage + ?Sized>(
+    rows: &SectionRows<S>,
+    section: SectionKind,
+    fault: impl Fn(&[u8]) -> Option<String>,
+) -> Result<()> {
+    rows.for_each_window(|first, window| {
+        let faults = window.chunks_exact(rows.stride()).zip(u64::from(first)..);
+        match faults.filter_map(|(row, id)| Some((id, fault(row)?))).next() {
+            None => Ok(()),
+            Some((id, fault)) => Err(corrupt(section, format!("row {id}, {fault}"))),
+        }
+    })
+}
+
+fn fault_of_f32(row: &[u8]) -> Option<String> {
+    let components: Words<'_> = row.as_chunks().0;
+    let at = components.iter().position(|b| !f32::from_le_bytes(*b).is_finite())?;
+    Some(format!("component {at} is not finite"))
+}
+
+/// An f16 of the highest exponent is infinite or not a number.
+fn fault_of_f16(row: &[u8]) -> Option<String> {
+    let components: &[[u8; 2]] = row.as_chunks().0;
+    let at = components.iter().position(|b| u16::from_le_bytes(*b) & 0x7C00 == 0x7C00)?;
+    Some(format!("component {at} is not finite"))
+}
+
+fn fault_of_code(row: &[u8], encoding: Encoding, dimension: usize) -> Option<String> {
+    let (codes, factors) = row.split_at_checked(encoding.code_bytes(dimension))?;
+    let spare = match encoding {
+        Encoding::Int4 if !dimension.is_multiple_of(2) => 0xF0,
+        Encoding::Bits1 if !dimension.is_multiple_of(8) => 0xFF << (dimension % 8),
+        _ => 0_u8,
+    };
+    if codes.last().is_some_and(|last| last & spare != 0) {
+        return Some("bits behind the last component are set".into());
+    }
+    let factors: Words<'_> = factors.as_chunks().0;
+    match *factors {
+        [scale, other] => {
+            let (scale, other) = (f32::from_le_bytes(scale), f32::from_le_bytes(other));
+            if !(scale.is_finite() && scale >= 0.0) {
+                return Some("the first factor is not finite and at least 0".into());
             }
-        })
+            (!other.is_finite()).then(|| "the second factor is not finite".into())
+        }
+        _ => Some("not two factors".into()),
     }
 }
 

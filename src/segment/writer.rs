@@ -27,16 +27,20 @@ pub fn order_by_key(rows: u32, key: impl Fn(u32) -> u64) -> Result<Vec<u32>> {
 ///
 /// | call | when |
 /// |---|---|
-/// | [`keys`](Self::keys), [`key_order`](Self::key_order), [`codes`](Self::codes) | always |
-/// | [`factors`](Self::factors) | metric is cosine |
+/// | [`keys`](Self::keys), [`key_order`](Self::key_order) | always |
+/// | [`centre`](Self::centre) | the quantizer is centred and there are rows |
+/// | [`codes`](Self::codes) | always |
+/// | [`factors`](Self::factors) | metric is cosine and the encoding `f32` or `f16` |
 /// | [`tombstones`](Self::tombstones) | `meta.tombstones` > 0 |
 /// | [`links`](Self::links) | there is a graph |
 /// | [`upper`](Self::upper) | once for each level above 0, from 1 up |
+/// | [`fingerprints`](Self::fingerprints) | the encoding is not `f32` and there are no originals |
+/// | [`try_originals`](Self::try_originals) | there are originals |
 ///
 /// ```
 /// use std::sync::Arc;
 /// use twindex::Metric;
-/// use twindex::segment::{Encoding, IndexKind, Meta, Segment, SegmentWriter, order_by_key};
+/// use twindex::segment::{Encoding, IndexKind, Meta, Originals, Segment, SegmentWriter, order_by_key};
 ///
 /// let meta = Meta {
 ///     dimension: 2,
@@ -47,6 +51,8 @@ pub fn order_by_key(rows: u32, key: impl Fn(u32) -> u64) -> Result<Vec<u32>> {
 ///     tombstones: 0,
 ///     stride: 8,
 ///     ef: 64,
+///     originals: Originals::None,
+///     quantizer: None,
 ///     graph: None,
 /// };
 /// let keys = [30, 10, 20];
@@ -85,7 +91,7 @@ impl<W: io::Write> SegmentWriter<W> {
     pub fn begin(out: W, meta: &Meta) -> Result<Self> {
         meta.validate()?;
         let layout = Layout::of(meta)?;
-        let header = Header::of(&layout)?.encode();
+        let header = Header::of(meta, &layout)?.encode();
         let encoded = meta.encode();
         let mut head_crc = super::crc::Hasher::new();
         head_crc.update(&header);
@@ -118,6 +124,19 @@ impl<W: io::Write> SegmentWriter<W> {
             ids.into_iter().try_for_each(|id| match id < rows {
                 true => out.put(&id.to_le_bytes()),
                 false => Err(invalid("key order", "ids of rows", id)),
+            })
+        })
+    }
+
+    /// What was subtracted from the vectors before they were rounded to their codes.
+    ///
+    /// # Errors
+    /// As [`keys`](Self::keys); [`Error::InvalidParameter`] for a component that is not finite.
+    pub fn centre(&mut self, centre: &[f32]) -> Result<()> {
+        self.section(SectionKind::Centre, |out| {
+            centre.iter().try_for_each(|x| match x.is_finite() {
+                true => out.put(&x.to_le_bytes()),
+                false => Err(invalid("centre", "finite components", x)),
             })
         })
     }
@@ -268,6 +287,24 @@ impl<W: io::Write> SegmentWriter<W> {
         self.part(SectionKind::Upper, level == 1, level == level_count, body)?;
         self.levels = level;
         Ok(())
+    }
+
+    /// The fingerprint of each row: the CRC-32 of the vector as it was given, its components little-endian `f32`.
+    ///
+    /// # Errors
+    /// As [`keys`](Self::keys).
+    pub fn fingerprints(&mut self, fingerprints: impl IntoIterator<Item = u32>) -> Result<()> {
+        self.section(SectionKind::Fingerprints, |out| {
+            fingerprints.into_iter().try_for_each(|crc| out.put(&crc.to_le_bytes()))
+        })
+    }
+
+    /// The originals, in runs of any length, from a source that may fail.
+    ///
+    /// # Errors
+    /// As [`keys`](Self::keys); the first error of `runs`.
+    pub fn try_originals<R: AsRef<[u8]>>(&mut self, runs: impl IntoIterator<Item = Result<R>>) -> Result<()> {
+        self.section(SectionKind::Originals, |out| runs.into_iter().try_for_each(|run| out.put(run?.as_ref())))
     }
 
     /// Writes checksums and section table, flushes, and gives back the output and the length of the file in bytes.
