@@ -322,7 +322,9 @@ impl Exact {
         match codec {
             AnyCodec::F32(codec) => codec.query(kernels, query, &mut self.query),
             AnyCodec::F16(codec) => codec.query(kernels, query, &mut self.query),
-            _ => Err(Error::InvalidParameter { name: "codec", expected: "one of floats", got: "a quantized one".into() }),
+            _ => {
+                Err(Error::InvalidParameter { name: "codec", expected: "one of floats", got: "a quantized one".into() })
+            }
         }
     }
 

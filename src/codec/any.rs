@@ -1,9 +1,9 @@
 //! The codec of an index, known only when it is made or opened.
 
+use super::Codec;
 use super::f16::F16Codec;
 use super::f32::F32Codec;
 use super::quantized::{Bits1, Int4, Int8, QuantizedCodec};
-use super::Codec;
 use crate::error::Result;
 use crate::metric::Metric;
 

@@ -30,16 +30,12 @@ impl F16Codec {
             return Ok(norm);
         }
         match vector.iter().position(|&x| f16::from_f32(x).is_infinite()) {
-            Some(component) => Err(Error::OutOfRange {
-                row: 0,
-                component,
-                value: vector[component].into(),
-                limit: f16::MAX.into(),
-            }),
+            Some(component) => {
+                Err(Error::OutOfRange { row: 0, component, value: vector[component].into(), limit: f16::MAX.into() })
+            }
             None => Ok(1.0),
         }
     }
-
 }
 
 #[inline]

@@ -20,7 +20,7 @@ use super::pool::{Pool, Threads};
 use super::vectors::{Coded, Vectors};
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
-use crate::scorer::{AnyScratch, Factors};
+use crate::scorer::AnyScratch;
 use crate::segment::Segment;
 use crate::storage::{ChunkOptions, ChunkedCells, Storage, reserve};
 use std::ops::Range;
@@ -354,9 +354,9 @@ impl Growing {
 
     fn link_one(&self, links: &GrowingLinks, coded: &Coded, id: u32, scratch: &mut WriterScratch) -> Result<()> {
         let WriterScratch { scorer, build } = scratch;
-        coded.scorable(self.kernels).with_row(id, scorer, |scorer| {
-            build::insert(links, scorer, id, &|| coded.rows().count(), build)
-        })
+        coded
+            .scorable(self.kernels)
+            .with_row(id, scorer, |scorer| build::insert(links, scorer, id, &|| coded.rows().count(), build))
     }
 
     /// A copy of a segment that can be changed; every row is checked on the way.

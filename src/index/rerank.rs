@@ -9,7 +9,7 @@
 //! Only the rows asked for are read, sorted and coalesced. So what lies in a file, or beyond JavaScript, stays there.
 
 use super::topk::ordered;
-use super::{Candidate, Index, State};
+use super::{Candidate, Index, Source, State};
 use crate::codec::AnyCodec;
 use crate::dataset::VectorLayout;
 use crate::error::{Error, Result};
@@ -80,7 +80,10 @@ impl<S: Storage + ?Sized> VectorFile<S> {
             let expected = length(bytes - bytes % stride);
             return Err(Error::LengthMismatch { what: "bytes of vectors", expected, got: length(bytes) });
         }
-        Self::new(storage, &VectorLayout { offset: 0, rows: bytes / stride, dimension, is_half: encoding == Encoding::F16 })
+        Self::new(
+            storage,
+            &VectorLayout { offset: 0, rows: bytes / stride, dimension, is_half: encoding == Encoding::F16 },
+        )
     }
 
     fn new(storage: Arc<S>, layout: &VectorLayout) -> Result<Self> {
@@ -189,6 +192,29 @@ impl<S: Storage + ?Sized> Index<S> {
     /// Whether there is something to rerank against: the codes themselves, kept or attached originals.
     pub fn has_originals(&self) -> bool {
         !self.has_fingerprints() || self.attached.is_some()
+    }
+
+    /// Reads the vector of row `id`, and says what it is.
+    pub(super) fn read_vector(&self, id: u32, vector: &mut [f32]) -> Result<Source> {
+        let mut fetched = RowBuf::new();
+        if let Some(Attached { file, codec }) = &self.attached {
+            let mut scratch = RescoreScratch { ids: vec![id], ..RescoreScratch::default() };
+            self.check_fingerprints(codec, &file.rows, &mut scratch)?;
+            codec.decode(scratch.rows.row(0), vector);
+            return Ok(Source::Original);
+        }
+        let frozen = match &self.state {
+            State::Growing(growing) => return Ok(growing.vectors().get(id, vector)),
+            State::Frozen(frozen) => frozen,
+        };
+        if let (Some(rows), Some(codec)) = (frozen.segment().originals(), frozen.original_codec()) {
+            rows.fetch(&[id], &mut fetched)?;
+            codec.decode(fetched.row(0), vector);
+            return Ok(Source::Original);
+        }
+        frozen.segment().codes().fetch(&[id], &mut fetched)?;
+        frozen.codec().decode(fetched.row(0), vector);
+        Ok(if self.config.vectors.encoding == Encoding::F32 { Source::Original } else { Source::Code })
     }
 
     /// Puts exact distances into `candidates`, whose order is then lost to them. Nothing is done where distances are

@@ -84,7 +84,11 @@ impl TopK {
     /// The largest distance at which a hit could still get in, whatever its key.
     #[inline]
     pub fn limit(&self) -> f32 {
-        if self.heap.len() < self.k { f32::MAX } else { self.heap.peek().map_or(f32::MAX, |worst| distance(worst.ordered)) }
+        if self.heap.len() < self.k {
+            f32::MAX
+        } else {
+            self.heap.peek().map_or(f32::MAX, |worst| distance(worst.ordered))
+        }
     }
 
     /// Offers a hit.
@@ -264,11 +268,11 @@ mod tests {
             let mut top = TopK::default();
             top.reset(k);
             for &(ordered, key) in &all {
-                assert!(top.admits(ordered) || !sorted[..k.min(500)].contains(&(ordered, key)));
-                top.push(ordered, key);
+                assert!(distance(ordered) <= top.limit() || !sorted[..k.min(500)].contains(&(ordered, key)));
+                top.push(Keyed { ordered, key, id: 7 });
             }
             let mut got = Vec::new();
-            top.drain_sorted(|d, key| got.push((ordered(d).unwrap(), key)));
+            top.drain_sorted(|hit| got.push((hit.ordered, hit.key)));
             assert_eq!(got, sorted[..k.min(500)]);
         }
     }

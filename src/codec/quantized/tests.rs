@@ -67,7 +67,8 @@ fn estimates_are_as_near_as_documented<G: Grid>() {
             for rotate in [false, true] {
                 for centred in [false, true] {
                     let shift = if centred { 3.0 } else { 0.0 };
-                    let centre = if centred { vec![if metric == Metric::Cosine { 0.1 } else { 3.0 }; d] } else { vec![] };
+                    let centre =
+                        if centred { vec![if metric == Metric::Cosine { 0.1 } else { 3.0 }; d] } else { vec![] };
                     let codec = QuantizedCodec::<G>::new(d, metric, rotate.then_some(5)).centred(centre.clone());
                     for _ in 0..8 {
                         let mut draw = || random.vector(d).iter().map(|x| x + shift).collect::<Vec<f32>>();
@@ -113,7 +114,10 @@ fn rows_agree_with_what_they_decode_to<G: Grid>() {
                 };
                 let expected = dot(&q, &decoded);
                 let clamped = metric != Metric::InnerProduct && (inner - expected).abs() > query_step;
-                assert!((inner - expected).abs() <= query_step || clamped && d == 7, "{metric} {d}: {inner} {expected}");
+                assert!(
+                    (inner - expected).abs() <= query_step || clamped && d == 7,
+                    "{metric} {d}: {inner} {expected}"
+                );
                 let mut query = QuantizedQuery::default();
                 codec.query_from_row(Kernels::best(), &row, 1.0, &mut query);
                 let itself = f64::from(codec.distance(Kernels::best(), &query, &row, 1.0));
@@ -209,9 +213,8 @@ fn constants_and_extremes_stay_finite<G: Grid>() {
 }
 
 macro_rules! stamp {
-    ($($grid:ident)*) => {$(
-        #[allow(non_snake_case)]
-        mod $grid {
+    ($($module:ident: $grid:ident),*) => {$(
+        mod $module {
             #[test]
             fn estimates_are_as_near_as_documented() {
                 super::estimates_are_as_near_as_documented::<super::$grid>();
@@ -240,4 +243,4 @@ macro_rules! stamp {
     )*};
 }
 
-stamp!(Int8 Int4 Bits1);
+stamp!(of_8_bits: Int8, of_4_bits: Int4, of_1_bit: Bits1);
