@@ -364,7 +364,7 @@ impl Growing {
     /// The rows come last, when the segment is no more: where its keys and links had to be copied in, that memory is
     /// given back first, and rows fill it again.
     pub fn load<S: Storage + ?Sized>(segment: Segment<S>, config: &Config) -> Result<Self> {
-        let growing = Growing::new(config)?;
+        let mut growing = Growing::new(config)?;
         let rows = segment.meta().rows;
         if rows == 0 {
             return Ok(growing);

@@ -415,7 +415,7 @@ impl Vectors {
 
     /// Takes over the rows of a segment, each of them checked, when the rest of it is no longer needed: where it had to
     /// be copied in, that memory is given back first, and rows fill it again.
-    pub fn load<S: Storage + ?Sized>(&self, segment: Segment<S>) -> Result<()> {
+    pub fn load<S: Storage + ?Sized>(&mut self, segment: Segment<S>) -> Result<()> {
         let rows = segment.meta().rows;
         let coded = Coded::new(self.plain.centred(segment.centre()?.unwrap_or_default()), &self.chunks)?;
         if let (Some(cells), Some(stored)) = (&coded.factors, segment.factors()) {
@@ -448,8 +448,9 @@ impl Vectors {
                 Ok(())
             })?;
         }
-        self.set_coded(coded);
-        self.count.store(rows, Ordering::Release);
+        self.coded = OnceLock::from(coded);
+        *self.staged.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.count.get_mut() = rows;
         Ok(())
     }
 

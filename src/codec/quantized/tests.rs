@@ -125,7 +125,10 @@ fn rows_agree_with_what_they_decode_to<G: Grid>() {
                     Metric::L2 => assert!((0.0..1e-4 * dot(&x, &x)).contains(&itself), "{d}: {itself}"),
                     Metric::Cosine => assert!((0.0..1e-4).contains(&itself), "{d}: {itself}"),
                     // No row tells its norm here: the estimate is as good as cos²θ is usual.
-                    Metric::InnerProduct => assert!((itself / -dot(&x, &x) - 1.0).abs() < 0.35, "{d}: {itself}"),
+                    Metric::InnerProduct => {
+                        let tolerance = 0.1 + 1.5 / (d as f64).sqrt();
+                        assert!((itself / -dot(&x, &x) - 1.0).abs() < tolerance, "{d}: {itself}");
+                    }
                 }
             }
         }
@@ -149,7 +152,8 @@ fn all_levels_are_used_and_ends_are_kept<G: Grid>() {
             let largest = largest_magnitude(&x);
             let step = 2.0 * 1.05 * largest / (G::LEVELS - 1) as f32;
             let inner = x.iter().zip(&decoded).filter(|(x, _)| x.abs() < 0.45 * largest);
-            assert!(inner.into_iter().all(|(x, y)| (x - y).abs() <= 0.6 * step), "{x:?} {decoded:?}");
+            // Half a step, and half a step more where clipping the ends paid and all is scaled up in return.
+            assert!(inner.into_iter().all(|(x, y)| (x - y).abs() <= step), "{x:?} {decoded:?}");
         }
     }
     assert!(used.iter().all(|&n| n > 0), "{used:?}");
