@@ -26,7 +26,7 @@ pub enum Residency {
     #[default]
     Mapped,
     /// Read-only, read into memory once (on huge pages where there are any): no page faults later, and quicker
-    /// searches.
+    /// searches. Originals kept besides the codes stay where they are.
     Resident,
     /// Copied into growing memory, vector by vector checked: the index can be added to.
     Owned,
@@ -123,7 +123,11 @@ impl OpenOptions {
     #[cfg(feature = "mmap")]
     pub fn open(&self, path: impl AsRef<std::path::Path>) -> Result<Index> {
         let storage: Arc<dyn Storage + Send + Sync> = match self.residency {
-            Residency::Resident => Arc::new(crate::storage::MmapStorage::read(path)?),
+            Residency::Resident => {
+                // Originals come last in a file, and are looked at row by row: they stay mapped.
+                let mapped = Segment::open(Arc::new(crate::storage::MmapStorage::open(&path)?))?;
+                Arc::new(crate::storage::MmapStorage::read_front(path, mapped.searched_len())?)
+            }
             Residency::Mapped | Residency::Owned => Arc::new(crate::storage::MmapStorage::open(path)?),
         };
         self.from_storage(storage)

@@ -50,6 +50,12 @@ pub trait Storage {
     fn as_slice(&self) -> Option<&[u8]> {
         None
     }
+
+    /// The bytes `offset..offset + len` as one slice, when they are resident: of a storage that is resident in parts,
+    /// one of the parts.
+    fn slice(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        self.as_slice()?.get(usize::try_from(offset).ok()?..)?.get(..usize::try_from(len).ok()?)
+    }
 }
 
 /// Rows of `stride` bytes, addressed by id.
@@ -233,6 +239,11 @@ macro_rules! storage_behind {
             #[inline]
             fn as_slice(&self) -> Option<&[u8]> {
                 (**self).as_slice()
+            }
+
+            #[inline]
+            fn slice(&self, offset: u64, len: u64) -> Option<&[u8]> {
+                (**self).slice(offset, len)
             }
         }
     )*};

@@ -64,10 +64,7 @@ impl<S: Storage + ?Sized> Section<S> {
     pub fn as_slice(&self) -> Option<&[u8]> {
         match &self.copy {
             Some(copy) => Some(copy),
-            None => {
-                let from = usize::try_from(self.offset).ok()?;
-                self.storage.as_slice()?.get(from..)?.get(..usize::try_from(self.len).ok()?)
-            }
+            None => self.storage.slice(self.offset, self.len),
         }
     }
 
