@@ -716,8 +716,9 @@ impl<S: Storage + ?Sized> Index<S> {
     /// other. Where the index has fingerprints of its vectors, these are compared with them. Filter and radius apply.
     ///
     /// # Errors
-    /// As [`search`](Self::search); [`Error::LengthMismatch`] unless there is one vector for each candidate; for a
-    /// vector what [`add`](Self::add) says, [`Error::FingerprintMismatch`] for one that is not the row's.
+    /// As [`search`](Self::search); [`Error::LengthMismatch`] unless there is one vector for each candidate;
+    /// [`Error::InvalidParameter`] for a candidate that is no row of the index; for a vector what [`add`](Self::add)
+    /// says, [`Error::FingerprintMismatch`] for one that is not the row's.
     pub fn rescore(
         &self,
         query: &[f32],

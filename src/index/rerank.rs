@@ -166,10 +166,7 @@ impl<S: Storage + ?Sized> Index<S> {
             let got = if settings.encoding == Encoding::F32 { "f32 codes" } else { "kept originals" };
             return Err(Error::InvalidParameter { name: "originals", expected, got: got.into() });
         }
-        let rows = match &self.state {
-            State::Growing(growing) => growing.snapshot().rows,
-            State::Frozen(frozen) => frozen.segment().meta().rows,
-        };
+        let rows = self.rows();
         if file.rows() < rows {
             let (expected, got) = (rows as usize, file.rows() as usize);
             return Err(Error::LengthMismatch { what: "originals", expected, got });
@@ -180,6 +177,14 @@ impl<S: Storage + ?Sized> Index<S> {
         };
         self.attached = Some(Attached { file, codec });
         Ok(())
+    }
+
+    /// Rows there are, removed ones included.
+    fn rows(&self) -> u32 {
+        match &self.state {
+            State::Growing(growing) => growing.snapshot().rows,
+            State::Frozen(frozen) => frozen.segment().meta().rows,
+        }
     }
 
     fn has_fingerprints(&self) -> bool {
@@ -273,6 +278,11 @@ impl<S: Storage + ?Sized> Index<S> {
 
     /// Compares vectors that a caller brings with the fingerprints of the rows they are said to be.
     pub(super) fn check_vectors(&self, candidates: &[Candidate], vectors: &[f32]) -> Result<()> {
+        let rows = self.rows();
+        if let Some(Candidate { id, .. }) = candidates.iter().find(|candidate| candidate.id >= rows) {
+            let expected = "rows of the index";
+            return Err(Error::InvalidParameter { name: "candidates", expected, got: format!("row {id}") });
+        }
         let mut stored = RowBuf::new();
         if let State::Frozen(frozen) = &self.state
             && let Some(fingerprints) = frozen.segment().fingerprints()
