@@ -119,6 +119,7 @@ export function distance(metric, a, b) {
 
 export const METRICS = ['l2', 'ip', 'cosine'];
 export const KINDS = ['flat', 'hnsw'];
+export const ENCODINGS = ['f32', 'f16', 'int8', 'int4', 'bits1'];
 
 /** Some rows under keys 0.. in a new index. */
 export async function filled(Index, { count = 200, dimension = 8, metric = 'l2', kind = 'hnsw', ...more } = {}) {
