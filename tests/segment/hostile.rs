@@ -396,7 +396,7 @@ fn random_damage_with_right_checksums_never_panics() {
 fn parts_of_two_files_do_not_mix() {
     let (a, mut b) = (Sample::full(1), Sample::full(1));
     b.keys.iter_mut().for_each(|key| *key ^= 0xFF << 40);
-    b.rows.iter_mut().for_each(|x| *x += 1.0);
+    b.codes.iter_mut().for_each(|byte| *byte ^= 1);
     b.factors.iter_mut().for_each(|x| *x += 1.0);
     b.removed.rotate_left(1);
     b.keys.rotate_left(1);
