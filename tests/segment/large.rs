@@ -12,9 +12,18 @@ use twindex::{Error, Result};
 const ROWS: u32 = 1_100_000;
 const DIMENSION: u32 = 4096;
 const STRIDE: u64 = DIMENSION as u64 + 8;
-const MIDDLE: u32 = ROWS / 2;
-/// First and last, and those next to where a row begins or straddles at 2³¹ and 2³².
-const WRITTEN: [u32; 7] = [0, 523_264, 523_265, MIDDLE, 1_046_529, 1_046_530, ROWS - 1];
+/// Where CODES begin: behind 192 bytes and 12 bytes a row, a multiple of 64.
+const CODES_AT: u64 = 192 + 12 * ROWS as u64;
+/// The first, the middle, the last; and those across 2³¹ and 2³², counted from the start of CODES and of the file.
+const WRITTEN: [u32; 7] = [
+    0,
+    ((1 << 31) / STRIDE) as u32,
+    (((1 << 31) - CODES_AT) / STRIDE) as u32,
+    ROWS / 2,
+    ((1 << 32) / STRIDE) as u32,
+    (((1 << 32) - CODES_AT) / STRIDE) as u32,
+    ROWS - 1,
+];
 
 /// The row with this number: no two are alike, nor any two bytes at a distance of 2³² or 2³¹.
 fn row(id: u32) -> Vec<u8> {
@@ -41,6 +50,7 @@ fn write_sparse(file: &mut File) -> io::Result<u64> {
     let keys = section(2, 8, n);
     let order = section(3, 4, n);
     let codes = section(4, STRIDE, n);
+    assert_eq!(codes, CODES_AT);
     section(13, 4, n);
     let blocks = align(codes + STRIDE * n + 4 * n).div_ceil(1 << 16);
     let checksums = section(11, 4, blocks);
