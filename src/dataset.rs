@@ -49,6 +49,39 @@ use std::io::Read;
 /// The field of a JSON line that holds the vector, unless another one is named.
 pub const DEFAULT_FIELD: &str = "embedding";
 
+/// Where the vectors lie in a file of plain rows: for those who want some of them, not a stream of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VectorLayout {
+    /// Bytes before the first vector.
+    pub offset: u64,
+    /// Vectors in the file, by its own word.
+    pub rows: u64,
+    /// Components of a vector.
+    pub dimension: usize,
+    /// Whether components are f16, not `f32`; little-endian in any case.
+    pub is_half: bool,
+}
+
+impl VectorLayout {
+    /// Reads the header of an `.npy` file.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] for a header that is damaged or describes anything but little-endian `f4` or `f2`.
+    pub fn npy(name: impl Into<String>, input: impl Read) -> Result<Self> {
+        let dense = Dense::npy(Source::new(name, input))?;
+        dense.require_vectors()?;
+        dense.layout()
+    }
+
+    /// Reads the header of an `.fbin` file.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] for a header that is cut short or gives dimension 0.
+    pub fn fbin(name: impl Into<String>, input: impl Read) -> Result<Self> {
+        Dense::fbin(Source::new(name, input))?.layout()
+    }
+}
+
 /// A stream of vectors from any [`Read`], in one of the formats of [this module](self).
 #[derive(Debug)]
 pub struct VectorReader<R> {

@@ -40,6 +40,17 @@ pub enum Error {
         /// The largest norm accepted under this metric.
         limit: f64,
     },
+    /// A component beyond what the encoding holds.
+    OutOfRange {
+        /// Which vector of the call (0 for a single one).
+        row: usize,
+        /// Which component.
+        component: usize,
+        /// The component.
+        value: f64,
+        /// The largest magnitude the encoding holds.
+        limit: f64,
+    },
     /// The key is in the index already (or twice in the batch); `update` replaces a vector.
     DuplicateKey {
         /// The key.
@@ -133,6 +144,17 @@ pub enum Error {
         /// The checksum of the bytes.
         got: u32,
     },
+    /// A vector given as an original is not the one the index was built from.
+    FingerprintMismatch {
+        /// Which row of the index.
+        row: u32,
+        /// The fingerprint on record.
+        expected: u32,
+        /// The fingerprint of the vector that came.
+        got: u32,
+    },
+    /// Reranking was asked for, and there is nothing to rerank against.
+    NoOriginals,
     /// A vector file (`.npy`, `.fvecs`, `.fbin`, JSON lines) could not be read.
     Dataset {
         /// Where: a file, a line, a row.
@@ -162,6 +184,7 @@ impl Error {
             Error::NotFinite { .. } => "NOT_FINITE",
             Error::ZeroVector { .. } => "ZERO_VECTOR",
             Error::NormTooLarge { .. } => "NORM_TOO_LARGE",
+            Error::OutOfRange { .. } => "OUT_OF_RANGE",
             Error::DuplicateKey { .. } => "DUPLICATE_KEY",
             Error::KeyNotFound { .. } => "KEY_NOT_FOUND",
             Error::LengthMismatch { .. } => "LENGTH_MISMATCH",
@@ -176,6 +199,8 @@ impl Error {
             Error::Truncated { .. } => "TRUNCATED",
             Error::Corrupt { .. } => "CORRUPT",
             Error::ChecksumMismatch { .. } => "CHECKSUM_MISMATCH",
+            Error::FingerprintMismatch { .. } => "FINGERPRINT_MISMATCH",
+            Error::NoOriginals => "NO_ORIGINALS",
             Error::Dataset { .. } => "DATASET",
             Error::Storage { .. } => "STORAGE",
             Error::FileInUse { .. } => "FILE_IN_USE",
@@ -186,7 +211,10 @@ impl Error {
     /// The same error, naming vector `at` of the batch it came from.
     pub(crate) fn for_row(mut self, at: usize) -> Self {
         match &mut self {
-            Error::NotFinite { row, .. } | Error::ZeroVector { row } | Error::NormTooLarge { row, .. } => *row = at,
+            Error::NotFinite { row, .. }
+            | Error::ZeroVector { row }
+            | Error::NormTooLarge { row, .. }
+            | Error::OutOfRange { row, .. } => *row = at,
             _ => {}
         }
         self
@@ -219,6 +247,14 @@ impl fmt::Display for Error {
                     Scientific(*limit)
                 )
             }
+            Error::OutOfRange { row, component, value, limit } => {
+                write!(
+                    f,
+                    "vector {row}: component {component} is {}, the encoding holds magnitudes up to {}; scale the vectors down",
+                    Scientific(*value),
+                    Scientific(*limit)
+                )
+            }
             Error::DuplicateKey { key } => {
                 write!(f, "key {key} is in the index already, or twice in the batch; use update to replace a vector")
             }
@@ -246,6 +282,14 @@ impl fmt::Display for Error {
             Error::ChecksumMismatch { offset, expected, got } => write!(
                 f,
                 "the file is corrupt: the block at byte {offset} has checksum {got:#010x}, {expected:#010x} was written"
+            ),
+            Error::FingerprintMismatch { row, expected, got } => write!(
+                f,
+                "row {row} of the originals is another vector than the index was built from (fingerprint {got:#010x}, {expected:#010x} expected)"
+            ),
+            Error::NoOriginals => write!(
+                f,
+                "the index has no originals to rerank against; build it with originals, or attach the file they are in"
             ),
             Error::Dataset { at, reason } => write!(f, "{at}: {reason}"),
             Error::Storage { reason } => write!(f, "reading from storage failed: {reason}"),

@@ -114,11 +114,12 @@ pub mod wasm;
 
 pub use error::{Error, Result};
 pub use index::{
-    Filter, Hit, Index, IndexBuilder, MAX_ROWS, OpenOptions, Residency, SearchParams, SectionBytes, Stats,
+    Candidate, Filter, Hit, Index, IndexBuilder, MAX_ROWS, OpenOptions, Residency, SearchParams, SectionBytes, Source,
+    Stats, Stored, VectorFile,
 };
 pub use kernel::{Kernels, Level};
 pub use metric::{MAX_DIMENSION, Metric};
-pub use segment::{IndexKind, MAX_EF, MAX_M};
+pub use segment::{Encoding, IndexKind, MAX_EF, MAX_M, Originals};
 
 /// The README's examples run as tests.
 #[cfg(doctest)]

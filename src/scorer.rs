@@ -4,7 +4,9 @@
 //! of ids leaves room for what makes scoring quick: all addresses are resolved first, rows ahead are prefetched, four
 //! rows share one pass over the query, and rows that are not resident are read sorted and coalesced.
 
-use crate::codec::Codec;
+use crate::codec::any::each_codec;
+use crate::codec::quantized::{Bits1, Int4, Int8, QuantizedQuery};
+use crate::codec::{AnyCodec, Codec};
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::storage::window::WINDOW_BYTES;
@@ -18,6 +20,12 @@ pub trait Scorer {
     /// # Errors
     /// Whatever the storage says; never for resident rows in range.
     fn score(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()>;
+
+    /// Distances from the query to the rows from `first` on, as many as `out` has places.
+    ///
+    /// # Errors
+    /// As [`score`](Scorer::score).
+    fn score_run(&mut self, first: u32, out: &mut [f32]) -> Result<()>;
 
     /// Distances from the stored row `from` to the rows `ids`: for choosing neighbours.
     ///
@@ -55,6 +63,7 @@ pub struct ScorerScratch<Q> {
     query: Q,
     from: Q,
     fetched: RowBuf,
+    ids: Vec<u32>,
 }
 
 /// The one [`Scorer`]: a codec over rows.
@@ -86,7 +95,7 @@ impl<'a, C: Codec, R: Rows, F: Factors> RowScorer<'a, C, R, F> {
         query: &[f32],
         scratch: &'a mut ScorerScratch<C::Query>,
     ) -> Result<Self> {
-        codec.query(query, &mut scratch.query)?;
+        codec.query(kernels, query, &mut scratch.query)?;
         Ok(RowScorer { codec, kernels, rows, factors, scratch })
     }
 
@@ -109,10 +118,10 @@ impl<'a, C: Codec, R: Rows, F: Factors> RowScorer<'a, C, R, F> {
     fn read_query(&mut self, id: u32, query: &mut C::Query) -> Result<()> {
         let factor = self.factors.factor(id);
         if let Some(row) = self.rows.resident(id) {
-            self.codec.query_from_row(row, factor, query);
+            self.codec.query_from_row(self.kernels, row, factor, query);
         } else {
             self.rows.fetch(&[id], &mut self.scratch.fetched)?;
-            self.codec.query_from_row(self.scratch.fetched.row(0), factor, query);
+            self.codec.query_from_row(self.kernels, self.scratch.fetched.row(0), factor, query);
         }
         Ok(())
     }
@@ -178,6 +187,40 @@ impl<C: Codec, R: Rows, F: Factors> Scorer for RowScorer<'_, C, R, F> {
         result
     }
 
+    fn score_run(&mut self, first: u32, out: &mut [f32]) -> Result<()> {
+        let (codec, kernels, stride) = (self.codec, self.kernels, self.rows.stride());
+        let mut at = 0;
+        while at < out.len() {
+            let id = first + at as u32;
+            let Some(run) = self.rows.run(id, (out.len() - at) as u32) else { break };
+            let n = run.len() / stride;
+            let out = &mut out[at..at + n];
+            let query = &self.scratch.query;
+            let (mut rows, mut ids) = (run.chunks_exact(4 * stride), id..);
+            let (fours, tail) = out.as_chunks_mut::<4>();
+            for (out, four) in fours.iter_mut().zip(&mut rows) {
+                let rows = std::array::from_fn(|j| &four[j * stride..][..stride]);
+                let factors = std::array::from_fn(|_| self.factors.factor(ids.next().unwrap_or(id)));
+                *out = codec.distance_x4(kernels, query, rows, factors);
+            }
+            let rest = run[run.len() - tail.len() * stride..].chunks_exact(stride);
+            for ((out, row), id) in tail.iter_mut().zip(rest).zip(ids) {
+                *out = codec.distance(kernels, query, row, self.factors.factor(id));
+            }
+            at += n;
+        }
+        if at < out.len() {
+            // Rows that have to be read, as one window; or none, beyond the last.
+            let mut ids = std::mem::take(&mut self.scratch.ids);
+            ids.clear();
+            ids.extend((first..).take(out.len()).skip(at));
+            let scored = self.score(&ids, &mut out[at..]);
+            self.scratch.ids = ids;
+            return scored;
+        }
+        Ok(())
+    }
+
     fn score_from(&mut self, from: u32, ids: &[u32], out: &mut [f32]) -> Result<()> {
         let mut query = std::mem::take(&mut self.scratch.from);
         let result = self.read_query(from, &mut query).and_then(|()| self.score_query(&query, ids, out));
@@ -189,6 +232,108 @@ impl<C: Codec, R: Rows, F: Factors> Scorer for RowScorer<'_, C, R, F> {
         match self.rows.resident(0) {
             Some(_) => SCAN,
             None => (WINDOW_BYTES / self.rows.stride().max(1)).max(1),
+        }
+    }
+}
+
+/// What scorers of any codec reuse: only the part in use has memory.
+#[derive(Debug, Default)]
+pub struct AnyScratch {
+    floats: ScorerScratch<Vec<f32>>,
+    int8: ScorerScratch<QuantizedQuery<Int8>>,
+    int4: ScorerScratch<QuantizedQuery<Int4>>,
+    bits1: ScorerScratch<QuantizedQuery<Bits1>>,
+}
+
+/// The part of [`AnyScratch`] for queries of one type.
+trait ScratchFor<Q> {
+    fn part(&mut self) -> &mut ScorerScratch<Q>;
+}
+
+macro_rules! parts {
+    ($($query:ty: $field:ident),*) => {$(
+        impl ScratchFor<$query> for AnyScratch {
+            fn part(&mut self) -> &mut ScorerScratch<$query> {
+                &mut self.$field
+            }
+        }
+    )*};
+}
+
+parts!(Vec<f32>: floats, QuantizedQuery<Int8>: int8, QuantizedQuery<Int4>: int4, QuantizedQuery<Bits1>: bits1);
+
+/// Rows and all it takes to compare them.
+#[derive(Debug)]
+pub struct Scorable<'a, R, F> {
+    /// How they are encoded.
+    pub codec: &'a AnyCodec,
+    /// What compares them.
+    pub kernels: &'static Kernels,
+    /// The rows.
+    pub rows: &'a R,
+    /// Their factors.
+    pub factors: F,
+}
+
+impl<R: Rows, F: Factors> Scorable<'_, R, F> {
+    /// Hands `f` a scorer for `query`, which is checked.
+    ///
+    /// # Errors
+    /// As [`Codec::query`]; those of `f`.
+    pub fn with_vector<T>(
+        self,
+        query: &[f32],
+        scratch: &mut AnyScratch,
+        f: impl FnOnce(&mut dyn Scorer) -> Result<T>,
+    ) -> Result<T> {
+        let Scorable { codec, kernels, rows, factors } = self;
+        each_codec!(codec, codec => {
+            f(&mut RowScorer::for_vector(codec, kernels, rows, factors, query, scratch.part())?)
+        })
+    }
+
+    /// Hands `f` a scorer whose query is the stored row `id`.
+    ///
+    /// # Errors
+    /// Whatever the storage says; those of `f`.
+    pub fn with_row<T>(
+        self,
+        id: u32,
+        scratch: &mut AnyScratch,
+        f: impl FnOnce(&mut dyn Scorer) -> Result<T>,
+    ) -> Result<T> {
+        let Scorable { codec, kernels, rows, factors } = self;
+        each_codec!(codec, codec => f(&mut RowScorer::for_row(codec, kernels, rows, factors, id, scratch.part())?))
+    }
+}
+
+/// A query for rows of floats that are looked at one by one, with factors computed as they come.
+#[derive(Debug, Default)]
+pub struct Exact {
+    query: Vec<f32>,
+}
+
+impl Exact {
+    /// Prepares `query` for rows of `codec`.
+    ///
+    /// # Errors
+    /// As [`Codec::query`]; [`Error::InvalidParameter`] for a codec of estimates.
+    pub fn prepare(&mut self, codec: &AnyCodec, kernels: &Kernels, query: &[f32]) -> Result<()> {
+        match codec {
+            AnyCodec::F32(codec) => codec.query(kernels, query, &mut self.query),
+            AnyCodec::F16(codec) => codec.query(kernels, query, &mut self.query),
+            _ => {
+                Err(Error::InvalidParameter { name: "codec", expected: "one of floats", got: "a quantized one".into() })
+            }
+        }
+    }
+
+    /// The distance to a row; NaN for a codec of estimates.
+    pub fn distance(&self, codec: &AnyCodec, kernels: &Kernels, row: &[u8]) -> f32 {
+        match codec {
+            AnyCodec::F32(codec) => codec.distance(kernels, &self.query, row, codec.factor_of(row)),
+            AnyCodec::F16(codec) => codec.distance(kernels, &self.query, row, codec.factor_of(row)),
+            _ => f32::NAN,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The `f32` encoding: a row is the vector as it was given, little-endian.
 
-use super::{Codec, checked_norm};
+use super::{Codec, checked_norm, finish, norm_limit, squared_norm};
 use crate::error::{Error, Result, Scientific};
 use crate::kernel::Kernels;
 use crate::metric::Metric;
@@ -24,18 +24,7 @@ impl F32Codec {
     }
 
     fn norm(&self, vector: &[f32]) -> Result<f64> {
-        checked_norm(vector.len(), |i| vector[i], self.dimension, self.metric)
-    }
-
-    fn finish(&self, raw: f32, factor: f32) -> f32 {
-        match self.metric {
-            // Within rounding of the norm limit the sum may reach infinity; NaN (damaged bytes) stays NaN.
-            Metric::L2 if raw > f32::MAX => f32::MAX,
-            Metric::L2 => raw,
-            // 0 − x, not −x: an inner product of zero is the distance +0.
-            Metric::InnerProduct => 0.0 - raw,
-            Metric::Cosine => (1.0 - raw * factor).clamp(0.0, 2.0),
-        }
+        checked_norm(vector.len(), |i| vector[i], self.dimension, self.metric, norm_limit(self.metric))
     }
 }
 
@@ -51,7 +40,11 @@ impl Codec for F32Codec {
         self.metric == Metric::Cosine
     }
 
-    fn encode(&self, vector: &[f32], row: &mut [u8]) -> Result<f32> {
+    fn check(&self, vector: &[f32]) -> Result<()> {
+        self.norm(vector).map(|_| ())
+    }
+
+    fn encode(&self, vector: &[f32], row: &mut [u8], _: &mut Vec<f32>) -> Result<f32> {
         let norm = self.norm(vector)?;
         for (bytes, x) in row.as_chunks_mut::<4>().0.iter_mut().zip(vector) {
             *bytes = x.to_le_bytes();
@@ -62,7 +55,7 @@ impl Codec for F32Codec {
     fn validate(&self, row: &[u8], factor: f32) -> Result<()> {
         let components = row.as_chunks::<4>().0;
         let component = |i: usize| f32::from_le_bytes(components[i]);
-        let norm = checked_norm(components.len(), component, self.dimension, self.metric)?;
+        let norm = checked_norm(components.len(), component, self.dimension, self.metric, norm_limit(self.metric))?;
         if self.has_factors() && factor != (1.0 / norm) as f32 {
             return Err(Error::Corrupt {
                 section: "FACTORS",
@@ -72,13 +65,24 @@ impl Codec for F32Codec {
         Ok(())
     }
 
+    fn factor_of(&self, row: &[u8]) -> f32 {
+        let components = row.as_chunks().0;
+        match self.has_factors() {
+            true => {
+                let norm = squared_norm(components.len(), |i| f32::from_le_bytes(components[i])).sqrt();
+                (1.0 / norm) as f32
+            }
+            false => 1.0,
+        }
+    }
+
     fn decode(&self, row: &[u8], vector: &mut [f32]) {
         for (x, bytes) in vector.iter_mut().zip(row.as_chunks::<4>().0) {
             *x = f32::from_le_bytes(*bytes);
         }
     }
 
-    fn query(&self, vector: &[f32], query: &mut Vec<f32>) -> Result<()> {
+    fn query(&self, _: &Kernels, vector: &[f32], query: &mut Vec<f32>) -> Result<()> {
         let norm = self.norm(vector)?;
         query.clear();
         if self.has_factors() {
@@ -89,7 +93,7 @@ impl Codec for F32Codec {
         Ok(())
     }
 
-    fn query_from_row(&self, row: &[u8], factor: f32, query: &mut Vec<f32>) {
+    fn query_from_row(&self, _: &Kernels, row: &[u8], factor: f32, query: &mut Vec<f32>) {
         query.clear();
         let components = row.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
         if self.has_factors() {
@@ -105,7 +109,7 @@ impl Codec for F32Codec {
             Metric::L2 => kernels.l2_f32(query, row),
             Metric::InnerProduct | Metric::Cosine => kernels.dot_f32(query, row),
         };
-        self.finish(raw, factor)
+        finish(self.metric, raw, factor)
     }
 
     #[inline]
@@ -114,7 +118,7 @@ impl Codec for F32Codec {
             Metric::L2 => kernels.l2_f32_x4(query, rows),
             Metric::InnerProduct | Metric::Cosine => kernels.dot_f32_x4(query, rows),
         };
-        std::array::from_fn(|i| self.finish(raw[i], factors[i]))
+        std::array::from_fn(|i| finish(self.metric, raw[i], factors[i]))
     }
 }
 
@@ -125,10 +129,10 @@ mod tests {
     fn distance(metric: Metric, q: &[f32], x: &[f32]) -> Result<f32> {
         let codec = F32Codec::new(q.len(), metric);
         let mut row = vec![0; codec.stride()];
-        let factor = codec.encode(x, &mut row)?;
+        let factor = codec.encode(x, &mut row, &mut Vec::new())?;
         codec.validate(&row, factor)?;
         let mut query = Vec::new();
-        codec.query(q, &mut query)?;
+        codec.query(Kernels::best(), q, &mut query)?;
         Ok(codec.distance(Kernels::best(), &query, &row, factor))
     }
 

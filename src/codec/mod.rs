@@ -1,13 +1,24 @@
 //! How a vector becomes a row of bytes, and how far a query is from such a row.
 //!
 //! A [`Codec`] knows the metric and the encoding, and nothing of where rows live: it is handed the bytes. Cosine needs
-//! one *factor* a row (1/‖x‖), kept beside the rows and not in them, so that an `f32` row is the vector as it came.
+//! one *factor* a row (1/‖x‖) for floats, kept beside the rows and not in them, so that an `f32` row is the vector as it
+//! came. A quantized row carries its two factors itself, behind its code.
 //!
-//! | module | encoding | row |
-//! |---|---|---|
-//! | [`f32`](mod@f32) | `f32` | the components, little-endian |
+//! | module | encoding | row | distances |
+//! |---|---|---|---|
+//! | [`f32`](mod@f32) | `f32` | the components, little-endian | exact |
+//! | [`f16`](mod@f16) | `f16` | the components in half precision | exact for what the row holds |
+//! | [`quantized`] | `int8`, `int4`, `bits1` | a code of 8, 4 or 1 bits a component, two factors | estimates |
+//!
+//! [`rotation`] is what quantized vectors go through first, [`any`] chooses among the codecs at run time.
 
+pub mod any;
+pub mod f16;
 pub mod f32;
+pub mod quantized;
+pub mod rotation;
+
+pub use any::AnyCodec;
 
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
@@ -24,11 +35,18 @@ pub trait Codec {
     /// Whether rows come with a factor.
     fn has_factors(&self) -> bool;
 
+    /// Whether `vector` can become a row: what [`encode`](Codec::encode) asks first.
+    ///
+    /// # Errors
+    /// [`Error::DimensionMismatch`], [`Error::NotFinite`], [`Error::ZeroVector`], [`Error::NormTooLarge`],
+    /// [`Error::OutOfRange`].
+    fn check(&self, vector: &[f32]) -> Result<()>;
+
     /// Checks `vector`, writes its row and returns its factor (1 where the metric has none).
     ///
     /// # Errors
-    /// [`Error::DimensionMismatch`], [`Error::NotFinite`], [`Error::ZeroVector`], [`Error::NormTooLarge`].
-    fn encode(&self, vector: &[f32], row: &mut [u8]) -> Result<f32>;
+    /// As [`check`](Codec::check).
+    fn encode(&self, vector: &[f32], row: &mut [u8], work: &mut Vec<f32>) -> Result<f32>;
 
     /// Checks a row and factor that came from outside, as [`encode`](Codec::encode) checks a vector.
     ///
@@ -36,17 +54,20 @@ pub trait Codec {
     /// As [`encode`](Codec::encode); [`Error::Corrupt`] for a factor that no row has.
     fn validate(&self, row: &[u8], factor: f32) -> Result<()>;
 
+    /// The factor of a row, computed from the row itself: 1 where there is none.
+    fn factor_of(&self, row: &[u8]) -> f32;
+
     /// The vector a row stands for.
     fn decode(&self, row: &[u8], vector: &mut [f32]);
 
-    /// Checks `vector` and prepares it as a query.
+    /// Checks `vector` and prepares it as a query for `kernels`.
     ///
     /// # Errors
-    /// As [`encode`](Codec::encode).
-    fn query(&self, vector: &[f32], query: &mut Self::Query) -> Result<()>;
+    /// As [`check`](Codec::check).
+    fn query(&self, kernels: &Kernels, vector: &[f32], query: &mut Self::Query) -> Result<()>;
 
-    /// Prepares a stored row as a query.
-    fn query_from_row(&self, row: &[u8], factor: f32, query: &mut Self::Query);
+    /// Prepares a stored row as a query for `kernels`.
+    fn query_from_row(&self, kernels: &Kernels, row: &[u8], factor: f32, query: &mut Self::Query);
 
     /// Distance from the query to a row.
     fn distance(&self, kernels: &Kernels, query: &Self::Query, row: &[u8], factor: f32) -> f32;
@@ -64,7 +85,7 @@ pub(crate) fn norm_limit(metric: Metric) -> f64 {
     }
 }
 
-/// The norm of a vector in `f64`, once it is known to be fit for `metric`. `component(i)` gives component i of `len`.
+/// The norm of a vector in `f64`, once it is known to be fit for `metric` and no longer than `limit`. `component(i)` gives component i of `len`.
 ///
 /// Errors name row 0; a batch puts the right row in.
 pub(crate) fn checked_norm(
@@ -72,6 +93,7 @@ pub(crate) fn checked_norm(
     component: impl Fn(usize) -> f32,
     dimension: usize,
     metric: Metric,
+    limit: f64,
 ) -> Result<f64> {
     if len != dimension {
         return Err(Error::DimensionMismatch { expected: dimension, got: len });
@@ -85,28 +107,47 @@ pub(crate) fn checked_norm(
     if metric == Metric::Cosine && !((1.0 / norm) as f32).is_finite() {
         return Err(Error::ZeroVector { row: 0 });
     }
-    let limit = norm_limit(metric);
     if norm > limit {
         return Err(Error::NormTooLarge { row: 0, norm, limit });
     }
     Ok(norm)
 }
 
-/// Σxᵢ² in eight fixed lanes, so that every target gets the same bits.
+/// Σxᵢ²: see [`sum`].
 #[inline]
 fn squared_norm(len: usize, component: impl Fn(usize) -> f32) -> f64 {
+    sum(len, |i| {
+        let x = f64::from(component(i));
+        x * x
+    })
+}
+
+/// The sum of `len` terms in eight fixed lanes, so that every target gets the same bits.
+#[inline]
+fn sum(len: usize, term: impl Fn(usize) -> f64) -> f64 {
     let mut lanes = [0f64; 8];
     let whole = len - len % 8;
     for block in (0..whole).step_by(8) {
         for (i, lane) in lanes.iter_mut().enumerate() {
-            let x = f64::from(component(block + i));
-            *lane += x * x;
+            *lane += term(block + i);
         }
     }
     for (lane, i) in lanes.iter_mut().zip(whole..len) {
-        let x = f64::from(component(i));
-        *lane += x * x;
+        *lane += term(i);
     }
     let [a, b, c, d, e, f, g, h] = lanes;
     ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
+/// A distance of floats from its raw form: Σ(qᵢ − xᵢ)² for L2, the inner product otherwise.
+#[inline]
+fn finish(metric: Metric, raw: f32, factor: f32) -> f32 {
+    match metric {
+        // Within rounding of the norm limit the sum may reach infinity; NaN (damaged bytes) stays NaN.
+        Metric::L2 if raw > f32::MAX => f32::MAX,
+        Metric::L2 => raw,
+        // 0 − x, not −x: an inner product of zero is the distance +0.
+        Metric::InnerProduct => 0.0 - raw,
+        Metric::Cosine => (1.0 - raw * factor).clamp(0.0, 2.0),
+    }
 }

@@ -1,5 +1,6 @@
 //! Rows of one element type, one after the other behind a header: `.npy` and `.fbin`.
 
+use super::VectorLayout;
 use super::npy;
 use super::source::Source;
 use crate::error::Result;
@@ -161,6 +162,23 @@ impl<R: Read> Dense<R> {
             return Err(self.source.error("the array has one dimension, vectors need two: rows × components"));
         }
         Ok(())
+    }
+
+    /// Where the vectors lie, if they can be taken as they are.
+    pub(super) fn layout(&self) -> Result<VectorLayout> {
+        let is_half = match self.element {
+            Element { kind: Type::F32, big_endian: false } => false,
+            Element { kind: Type::F16, big_endian: false } => true,
+            _ => {
+                let reason = format!(
+                    "{} is read as a stream only; rows in place are little-endian f4 or f2",
+                    self.element.name()
+                );
+                return Err(self.source.error(reason));
+            }
+        };
+        let bytes = self.rows * (self.columns * self.element.size()) as u64;
+        Ok(VectorLayout { offset: self.length - bytes, rows: self.rows, dimension: self.columns, is_half })
     }
 
     pub(super) fn require_integers(&self) -> Result<()> {

@@ -1,7 +1,8 @@
 //! An index read from a segment: nothing is decoded, nothing can be changed.
 
 use super::hnsw::Graph;
-use crate::codec::{Codec, f32::F32Codec};
+use super::vectors::VectorSettings;
+use crate::codec::AnyCodec;
 use crate::error::Result;
 use crate::scorer::Factors;
 use crate::segment::{FactorsView, LinksView, Segment};
@@ -10,19 +11,26 @@ use crate::storage::Storage;
 /// A segment and what it takes to search it.
 #[derive(Debug)]
 pub struct Frozen<S: ?Sized> {
-    codec: F32Codec,
+    codec: AnyCodec,
+    original_codec: Option<AnyCodec>,
     segment: Segment<S>,
 }
 
 impl<S: Storage + ?Sized> Frozen<S> {
-    /// Over an opened segment.
-    pub fn new(segment: Segment<S>) -> Self {
-        let meta = segment.meta();
-        Frozen { codec: F32Codec::new(meta.dimension as usize, meta.metric), segment }
+    /// Over an opened segment, whose centre is read.
+    pub fn new(segment: Segment<S>) -> Result<Self> {
+        let settings = VectorSettings::of(segment.meta());
+        let codec = settings.codec().centred(segment.centre()?.unwrap_or_default());
+        Ok(Frozen { codec, original_codec: settings.original_codec(), segment })
     }
 
-    pub fn codec(&self) -> &F32Codec {
+    pub fn codec(&self) -> &AnyCodec {
         &self.codec
+    }
+
+    /// The codec of the section ORIGINALS, where there is one.
+    pub fn original_codec(&self) -> Option<&AnyCodec> {
+        self.original_codec.as_ref()
     }
 
     pub fn segment(&self) -> &Segment<S> {

@@ -17,13 +17,12 @@ use super::hnsw::build::{self, BuildScratch};
 use super::hnsw::links::GrowingLinks;
 use super::keymap::KeyMap;
 use super::pool::{Pool, Threads};
-use crate::codec::Codec;
-use crate::codec::f32::F32Codec;
+use super::vectors::{Coded, Vectors};
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
-use crate::scorer::{Factors, RowScorer, ScorerScratch};
+use crate::scorer::AnyScratch;
 use crate::segment::Segment;
-use crate::storage::{ChunkOptions, ChunkedCells, ChunkedRows, Storage, reserve};
+use crate::storage::{ChunkOptions, ChunkedCells, Storage, reserve};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -40,11 +39,10 @@ const MENDING_ROUNDS: usize = 4;
 /// Rows, keys, life spans and links, all growing in chunks.
 #[derive(Debug)]
 pub struct Growing {
-    codec: F32Codec,
     kernels: &'static Kernels,
-    rows: ChunkedRows,
+    dimension: usize,
+    vectors: Vectors,
     keys: ChunkedCells<AtomicU64>,
-    factors: Option<FactorCells>,
     /// Born, died: the versions; 0 = not yet.
     spans: ChunkedCells<AtomicU32>,
     links: Option<GrowingLinks>,
@@ -60,22 +58,8 @@ pub struct Growing {
 /// What a writer reuses from one row to the next.
 #[derive(Debug, Default)]
 struct WriterScratch {
-    scorer: ScorerScratch<Vec<f32>>,
+    scorer: AnyScratch,
     build: BuildScratch,
-}
-
-/// One `f32` a row.
-#[derive(Debug)]
-pub struct FactorCells(ChunkedCells<AtomicU32>);
-
-impl Factors for FactorCells {
-    #[inline]
-    fn factor(&self, id: u32) -> f32 {
-        match self.0.row(id) {
-            Some([bits, ..]) => f32::from_bits(bits.load(Ordering::Relaxed)),
-            _ => 1.0,
-        }
-    }
 }
 
 #[inline]
@@ -83,6 +67,17 @@ fn key_in(keys: &ChunkedCells<AtomicU64>, id: u32) -> u64 {
     match keys.row(id) {
         Some([key, ..]) => key.load(Ordering::Relaxed),
         _ => 0,
+    }
+}
+
+#[inline]
+fn is_visible_in(spans: &ChunkedCells<AtomicU32>, id: u32, at: &Snapshot) -> bool {
+    match spans.row(id) {
+        Some([born, died, ..]) => {
+            let (born, died) = (born.load(Ordering::Relaxed), died.load(Ordering::Relaxed));
+            born != 0 && born <= at.version && (died == 0 || died > at.version)
+        }
+        _ => false,
     }
 }
 
@@ -114,16 +109,13 @@ impl Snapshot {
 impl Growing {
     /// An empty index.
     pub fn new(config: &Config) -> Result<Self> {
-        let codec = F32Codec::new(config.dimension, config.metric);
         let chunks = &config.chunks;
-        let factors = if codec.has_factors() { Some(FactorCells(ChunkedCells::new(1, chunks)?)) } else { None };
         let links = config.graph.map(|params| GrowingLinks::new(params, chunks)).transpose()?;
         Ok(Growing {
-            codec,
             kernels: config.kernels,
-            rows: ChunkedRows::new(codec.stride(), chunks)?,
+            dimension: config.vectors.dimension,
+            vectors: Vectors::new(&config.vectors, chunks)?,
             keys: ChunkedCells::new(1, chunks)?,
-            factors,
             spans: ChunkedCells::new(2, chunks)?,
             links,
             ids: KeyMap::new(),
@@ -135,16 +127,8 @@ impl Growing {
         })
     }
 
-    pub fn codec(&self) -> &F32Codec {
-        &self.codec
-    }
-
-    pub fn rows(&self) -> &ChunkedRows {
-        &self.rows
-    }
-
-    pub fn factors(&self) -> Option<&FactorCells> {
-        self.factors.as_ref()
+    pub fn vectors(&self) -> &Vectors {
+        &self.vectors
     }
 
     pub fn links(&self) -> Option<&GrowingLinks> {
@@ -166,19 +150,13 @@ impl Growing {
     pub fn snapshot(&self) -> Snapshot {
         let state = self.state.load(Ordering::Acquire);
         // The rows afterwards: whatever the version shows is among them.
-        Snapshot { version: (state >> 32) as u32, live: state as u32, rows: self.rows.count() }
+        Snapshot { version: (state >> 32) as u32, live: state as u32, rows: self.vectors.count() }
     }
 
     /// Whether the reader sees row `id`.
     #[inline]
     pub fn is_visible(&self, id: u32, at: &Snapshot) -> bool {
-        match self.spans.row(id) {
-            Some([born, died, ..]) => {
-                let (born, died) = (born.load(Ordering::Relaxed), died.load(Ordering::Relaxed));
-                born != 0 && born <= at.version && (died == 0 || died > at.version)
-            }
-            _ => false,
-        }
+        is_visible_in(&self.spans, id, at)
     }
 
     pub fn add(&self, key: u64, vector: &[f32]) -> Result<()> {
@@ -218,7 +196,7 @@ impl Growing {
     }
 
     fn write(&self, keys: &[u64], vectors: &[f32], intent: Intent) -> Result<()> {
-        let dimension = self.codec.dimension();
+        let dimension = self.dimension;
         if keys.len() == 1 && vectors.len() != dimension {
             return Err(Error::DimensionMismatch { expected: dimension, got: vectors.len() });
         }
@@ -240,46 +218,70 @@ impl Growing {
         }
         let _inside = self.enter();
         self.check_keys(keys, intent)?;
-        let first = self.append(keys, vectors)?;
-        let ids = first..first + keys.len() as u32;
-        self.link(ids.clone())?;
+        self.vectors.check(vectors)?;
+        let (first, linked) = self.append(keys, vectors)?;
+        if let Some(coded) = self.vectors.coded() {
+            self.link(coded, first.max(linked)..first + keys.len() as u32)?;
+        }
         self.publish(keys, first, intent)
     }
 
-    /// Writes rows, keys and factors under new ids, visible to no reader yet.
-    fn append(&self, keys: &[u64], vectors: &[f32]) -> Result<u32> {
-        let dimension = self.codec.dimension();
+    /// Writes rows and keys under new ids, visible to no reader yet. Gives the first id, and the first that is still to
+    /// be linked: rows staged are linked when they are encoded.
+    fn append(&self, keys: &[u64], vectors: &[f32]) -> Result<(u32, u32)> {
         let _alone = self.commit();
-        let first = self.rows.count();
+        let first = self.vectors.count();
         let end = u64::from(first) + keys.len() as u64;
         if end > u64::from(MAX_ROWS) {
             return Err(Error::TooLarge { what: "rows", limit: u64::from(MAX_ROWS), got: end });
         }
-        let (count, end) = (keys.len() as u32, end as u32);
+        let end = end as u32;
         self.keys.grow_to(end)?;
         self.spans.grow_to(end)?;
-        if let Some(factors) = &self.factors {
-            factors.0.grow_to(end)?;
-        }
         if let Some(links) = &self.links {
             let levels: Vec<u8> = (first..end).map(|id| links.params().level(id)).collect();
             links.grow(first, &levels)?;
         }
-        // Last, since the ids exist for readers once the rows do; undone as a whole if a vector is refused.
-        self.rows.append(count, |i, row| {
-            let (id, i) = (first + i, i as usize);
-            let vector = &vectors[i * dimension..(i + 1) * dimension];
-            let factor = self.codec.encode(vector, row).map_err(|e| e.for_row(i))?;
-            if let (Some([key, ..]), Some([born, died, ..])) = (self.keys.row(id), self.spans.row(id)) {
-                key.store(keys[i], Ordering::Relaxed);
-                born.store(0, Ordering::Relaxed);
-                died.store(0, Ordering::Relaxed);
+        let (mut at, mut linked) = (first, first);
+        while at < end {
+            let room = self.vectors.room();
+            if room == 0 {
+                self.encode_staged()?;
+                linked = at;
+                continue;
             }
-            if let Some([cell, ..]) = self.factors.as_ref().and_then(|factors| factors.0.row(id)) {
-                cell.store(factor.to_bits(), Ordering::Relaxed);
-            }
-            Ok(())
-        })
+            let part = (at - first) as usize..(at - first) as usize + room.min(end - at) as usize;
+            let keys = &keys[part.clone()];
+            self.vectors.append(&vectors[part.start * self.dimension..part.end * self.dimension], |i, id| {
+                if let (Some([key, ..]), Some([born, died, ..])) = (self.keys.row(id), self.spans.row(id)) {
+                    key.store(keys[i as usize], Ordering::Relaxed);
+                    born.store(0, Ordering::Relaxed);
+                    died.store(0, Ordering::Relaxed);
+                }
+            })?;
+            at += keys.len() as u32;
+        }
+        if self.vectors.room() == 0 {
+            self.encode_staged()?;
+            linked = end;
+        }
+        Ok((first, linked))
+    }
+
+    /// Encodes the rows that are staged, if any, and links them. The caller holds the commit lock: all of them are
+    /// there, and no others come.
+    fn encode_staged(&self) -> Result<()> {
+        if let Some(coded) = self.vectors.encode_staged()? {
+            self.link(&coded, 0..coded.rows().count())?;
+            self.vectors.set_coded(coded);
+        }
+        Ok(())
+    }
+
+    /// Leaves nothing staged, so that what is saved is what is searched.
+    pub fn settle(&self) -> Result<()> {
+        let _alone = self.commit();
+        if self.vectors.count() > 0 { self.encode_staged() } else { Ok(()) }
     }
 
     /// Makes the rows from `first` on visible, all at once, if their keys are still as `intent` wants them.
@@ -336,24 +338,25 @@ impl Growing {
     }
 
     /// Links rows whose ids exist into the graph, on as many threads as the index was given.
-    fn link(&self, ids: Range<u32>) -> Result<()> {
-        let Some(links) = &self.links else { return Ok(()) };
+    fn link(&self, coded: &Coded, ids: Range<u32>) -> Result<()> {
+        let Some(links) = self.links.as_ref().filter(|_| !ids.is_empty()) else { return Ok(()) };
         // The first rows one after the other, so that the rest find a graph to join.
         let alone = ids.start..ids.end.min(ids.start.max(ROWS_ALONE));
         let together = alone.end as usize..ids.end as usize;
         {
             let mut scratch = self.scratch.lend();
             for id in alone {
-                self.link_one(links, id, &mut scratch)?;
+                self.link_one(links, coded, id, &mut scratch)?;
             }
         }
-        self.threads.for_each(together, &self.scratch, |scratch, id| self.link_one(links, id as u32, scratch))
+        self.threads.for_each(together, &self.scratch, |scratch, id| self.link_one(links, coded, id as u32, scratch))
     }
 
-    fn link_one(&self, links: &GrowingLinks, id: u32, scratch: &mut WriterScratch) -> Result<()> {
+    fn link_one(&self, links: &GrowingLinks, coded: &Coded, id: u32, scratch: &mut WriterScratch) -> Result<()> {
         let WriterScratch { scorer, build } = scratch;
-        let mut scorer = RowScorer::for_row(&self.codec, self.kernels, &self.rows, self.factors(), id, scorer)?;
-        build::insert(links, &mut scorer, id, &|| self.rows.count(), build)
+        coded
+            .scorable(self.kernels)
+            .with_row(id, scorer, |scorer| build::insert(links, scorer, id, &|| coded.rows().count(), build))
     }
 
     /// A copy of a segment that can be changed; every row is checked on the way.
@@ -361,17 +364,14 @@ impl Growing {
     /// The rows come last, when the segment is no more: where its keys and links had to be copied in, that memory is
     /// given back first, and rows fill it again.
     pub fn load<S: Storage + ?Sized>(segment: Segment<S>, config: &Config) -> Result<Self> {
-        let growing = Growing::new(config)?;
+        let mut growing = Growing::new(config)?;
         let rows = segment.meta().rows;
         if rows == 0 {
             return Ok(growing);
         }
-        let (keys, tombstones, factors) = (segment.keys(), segment.tombstones(), segment.factors());
+        let (keys, tombstones) = (segment.keys(), segment.tombstones());
         growing.keys.grow_to(rows)?;
         growing.spans.grow_to(rows)?;
-        if let Some(cells) = &growing.factors {
-            cells.0.grow_to(rows)?;
-        }
         let key_of = |id| growing.key(id);
         let mut live = 0;
         for (id, key) in (0..rows).zip(keys.iter()) {
@@ -379,9 +379,6 @@ impl Growing {
                 cell.store(key, Ordering::Relaxed);
                 born.store(1, Ordering::Relaxed);
                 died.store(u32::from(tombstones.contains(id)), Ordering::Relaxed);
-            }
-            if let Some([cell, ..]) = growing.factors.as_ref().and_then(|cells| cells.0.row(id)) {
-                cell.store(factors.map_or(1.0, |factors| factors.factor(id)).to_bits(), Ordering::Relaxed);
             }
             if !tombstones.contains(id) {
                 growing.ids.reserve(&[key], key_of)?;
@@ -394,17 +391,7 @@ impl Growing {
         if let (Some(links), Some(from)) = (&growing.links, segment.links()) {
             links.load(&from, rows)?;
         }
-        let codes = segment.codes().clone();
-        drop(segment);
-        let stride = growing.codec.stride();
-        codes.for_each_window(|first, window| {
-            growing.rows.append((window.len() / stride) as u32, |i, row| {
-                let (id, i) = (first + i, i as usize);
-                row.copy_from_slice(&window[i * stride..(i + 1) * stride]);
-                growing.codec.validate(row, growing.factors().factor(id)).map_err(|e| e.for_row(id as usize))
-            })?;
-            Ok(())
-        })?;
+        growing.vectors.load(segment)?;
         growing.show(1, live);
         Ok(growing)
     }
@@ -422,12 +409,13 @@ impl Growing {
         }
         let renumber = |id: u32| renumbered.get(id as usize).copied().filter(|&new| new != u32::MAX);
         if kept < at.rows {
-            if let Some(links) = &self.links {
+            // Staged rows have no links yet.
+            if let (Some(links), Some(coded)) = (&self.links, self.vectors.coded()) {
                 let mut scratch = self.scratch.lend();
                 let WriterScratch { scorer, build } = &mut *scratch;
-                let mut scorer =
-                    RowScorer::for_row(&self.codec, self.kernels, &self.rows, self.factors.as_ref(), 0, scorer)?;
-                build::detach(links, &mut scorer, &|id| renumber(id).is_some(), at.rows, build)?;
+                coded.scorable(self.kernels).with_row(0, scorer, |scorer| {
+                    build::detach(links, scorer, &|id| renumber(id).is_some(), at.rows, build)
+                })?;
             }
             if let Some(links) = &mut self.links {
                 links.compact(renumber, chunks)?;
@@ -439,12 +427,9 @@ impl Growing {
             }
             let keys = &self.keys;
             self.ids.renumber(|id| renumbered[id as usize], |id| key_in(keys, id));
-            self.rows.truncate(kept);
+            self.vectors.truncate(kept)?;
             self.keys.truncate(kept);
             self.spans.truncate(kept);
-            if let Some(factors) = &mut self.factors {
-                factors.0.truncate(kept);
-            }
         }
         drop(renumbered);
         for id in 0..kept {
@@ -459,23 +444,25 @@ impl Growing {
     }
 
     fn move_row(&mut self, from: u32, to: u32) -> Result<()> {
-        self.rows.copy_row(from, to)?;
+        self.vectors.move_row(from, to)?;
         let key = self.key(from);
         if let Some([cell, ..]) = self.keys.row(to) {
             cell.store(key, Ordering::Relaxed);
         }
-        if let Some(factors) = &self.factors
-            && let Some([cell, ..]) = factors.0.row(to)
-        {
-            cell.store(factors.factor(from).to_bits(), Ordering::Relaxed);
-        }
         Ok(())
+    }
+
+    /// Learns the centre of quantized rows anew and encodes them again; the links stay.
+    pub fn retrain(&mut self) -> Result<()> {
+        let at = self.snapshot();
+        let spans = &self.spans;
+        self.vectors.retrain(&|id| is_visible_in(spans, id, &at))
     }
 
     /// Links in again what no search would reach. Each round leaves fewer; a few rows may remain where vectors
     /// coincide.
     fn mend(&self, rows: u32) -> Result<()> {
-        let Some(links) = &self.links else { return Ok(()) };
+        let (Some(links), Some(coded)) = (&self.links, self.vectors.coded()) else { return Ok(()) };
         let mut scratch = self.scratch.lend();
         for _ in 0..MENDING_ROUNDS {
             let lost = build::unreachable(links, rows)?;
@@ -483,7 +470,7 @@ impl Growing {
                 break;
             }
             for id in lost {
-                self.link_one(links, id, &mut scratch)?;
+                self.link_one(links, coded, id, &mut scratch)?;
             }
         }
         Ok(())
@@ -491,13 +478,12 @@ impl Growing {
 
     /// Bytes of memory, by the names of the file's sections.
     pub fn bytes(&self) -> Vec<(&'static str, u64)> {
-        let mut bytes = vec![
-            ("CODES", self.rows.allocated_bytes()),
+        let mut bytes = self.vectors.bytes();
+        bytes.extend([
             ("KEYS", self.keys.allocated_bytes()),
             ("KEY_ORDER", self.ids.allocated_bytes()),
             ("TOMBSTONES", self.spans.allocated_bytes()),
-        ];
-        bytes.extend(self.factors.as_ref().map(|factors| ("FACTORS", factors.0.allocated_bytes())));
+        ]);
         bytes.extend(self.links.as_ref().map(|links| ("LINKS", links.allocated_bytes())));
         bytes
     }

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`hnsw`] | the graph: parameters, links, search, construction |
 //! | `growing` | an index that can be changed; how readers see changes |
+//! | `vectors` | what a growing index keeps of a vector; how the centre of quantized ones is learned |
 //! | `frozen` | an index read from a segment |
-//! | `search` | one query: exact scan or graph |
+//! | `search` | one query: scan or graph |
+//! | `rerank` | exact distances for the best candidates |
 //! | `persist` | to and from bytes |
 //! | `stats` | what an index is made of |
 //! | `topk`, `visited`, `keymap`, `pool` | bounded lists, marks, key → id, reused buffers |
@@ -16,30 +18,35 @@ pub mod hnsw;
 mod keymap;
 mod persist;
 mod pool;
+mod rerank;
 mod search;
 mod stats;
 mod topk;
+mod vectors;
 mod visited;
 
 pub use growing::MAX_ROWS;
 pub use persist::{OpenOptions, Residency};
+pub use rerank::VectorFile;
 pub use stats::{SectionBytes, Stats};
+pub use vectors::Source;
 
-use crate::codec::Codec;
-use crate::codec::f32::F32Codec;
+use crate::codec::AnyCodec;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernels, Level};
 use crate::metric::{MAX_DIMENSION, Metric};
-use crate::scorer::{RowScorer, ScorerScratch};
-use crate::segment::{IndexKind, MAX_EF};
-use crate::storage::{ChunkOptions, RowBuf, Rows, Storage};
+use crate::scorer::{AnyScratch, Exact, Scorable};
+use crate::segment::{Encoding, IndexKind, MAX_EF, Originals};
+use crate::storage::{ChunkOptions, Storage};
 use frozen::Frozen;
 use growing::Growing;
 use hnsw::Graph;
 use hnsw::params::HnswParams;
 use pool::{Pool, Threads};
+use rerank::{Attached, RescoreScratch};
 use search::{QueryScratch, View};
 use std::sync::Arc;
+use vectors::VectorSettings;
 
 /// A vector index. It grows by itself, takes searches and changes at the same time from any number of threads, and
 /// becomes a file that opens without being read.
@@ -63,6 +70,7 @@ use std::sync::Arc;
 pub struct Index<S: Storage + ?Sized = dyn Storage + Send + Sync> {
     config: Config,
     state: State<S>,
+    attached: Option<Attached<S>>,
     scratch: Pool<Scratch>,
 }
 
@@ -74,8 +82,7 @@ enum State<S: ?Sized> {
 /// What an index was made with.
 #[derive(Debug, Clone)]
 struct Config {
-    dimension: usize,
-    metric: Metric,
+    vectors: VectorSettings,
     ef: usize,
     graph: Option<HnswParams>,
     kernels: &'static Kernels,
@@ -86,15 +93,15 @@ struct Config {
 /// What a query reuses.
 #[derive(Debug, Default)]
 struct Scratch {
-    scorer: ScorerScratch<Vec<f32>>,
+    scorer: AnyScratch,
     query: QueryScratch,
+    rescore: RescoreScratch,
 }
 
 /// The settings of a new index; see [`Index::builder`].
 #[derive(Debug, Clone)]
 pub struct IndexBuilder {
-    dimension: usize,
-    metric: Metric,
+    vectors: VectorSettings,
     kind: IndexKind,
     params: HnswParams,
     ef: usize,
@@ -107,6 +114,40 @@ impl IndexBuilder {
     /// Flat (every search is an exact scan) or HNSW. Default: HNSW.
     pub fn kind(mut self, kind: IndexKind) -> Self {
         self.kind = kind;
+        self
+    }
+
+    /// How vectors are encoded: what search touches. Default: [`Encoding::F32`]. With any other, distances are
+    /// estimates (of f16: exact for the rounded vector); [`SearchParams::rerank`] makes those of the best hits exact.
+    pub fn encoding(mut self, encoding: Encoding) -> Self {
+        self.vectors.encoding = encoding;
+        self
+    }
+
+    /// Whether the vectors as they came are kept besides their codes, for [`SearchParams::rerank`] and
+    /// [`Index::get`]: not at all (the default), in f16 or in f32. With encoding `f32` the codes are the originals.
+    ///
+    /// Where they are not kept, four bytes a row are: a fingerprint, by which originals that are
+    /// [attached](Index::attach_originals) later can be known.
+    pub fn originals(mut self, originals: Originals) -> Self {
+        self.vectors.originals = originals;
+        self
+    }
+
+    /// Whether vectors are rotated at random before they are quantized to `int8`, `int4` or `bits1`, so that no
+    /// component stands out. Default: yes.
+    pub fn rotate(mut self, rotate: bool) -> Self {
+        self.vectors.rotate = rotate;
+        self
+    }
+
+    /// Whether the mean is taken off vectors before they are quantized to `int8`, `int4` or `bits1`. Default: yes.
+    ///
+    /// The mean is that of the first rows: 1,024 of them, fewer where those would take more than 4 MiB. Until they are
+    /// there, or the index is saved, rows are kept as they came and searched exactly, without the graph.
+    /// [`Index::retrain`] learns it anew.
+    pub fn centre(mut self, centre: bool) -> Self {
+        self.vectors.centre = centre;
         self
     }
 
@@ -130,10 +171,11 @@ impl IndexBuilder {
         self
     }
 
-    /// Decides the levels of rows in the graph. With one thread, the same input and seed give the same bytes. Default
+    /// Decides the levels of rows in the graph, and the rotation of quantized vectors. With one thread, the same input and seed give the same bytes. Default
     /// 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.params.seed = seed;
+        self.vectors.seed = seed;
         self
     }
 
@@ -170,21 +212,26 @@ impl IndexBuilder {
     /// As [`build`](Self::build).
     pub fn build_for<S: Storage + ?Sized>(self) -> Result<Index<S>> {
         let config = self.config()?;
-        Ok(Index { state: State::Growing(Box::new(Growing::new(&config)?)), config, scratch: Pool::default() })
+        let state = State::Growing(Box::new(Growing::new(&config)?));
+        Ok(Index { config, state, attached: None, scratch: Pool::default() })
     }
 
     fn config(self) -> Result<Config> {
         let refuse = |name, expected, got: usize| Err(Error::InvalidParameter { name, expected, got: got.to_string() });
-        if !(1..=MAX_DIMENSION).contains(&self.dimension) {
-            return refuse("dimension", "1 to 65536", self.dimension);
+        let VectorSettings { dimension, encoding, originals, .. } = self.vectors;
+        if !(1..=MAX_DIMENSION).contains(&dimension) {
+            return refuse("dimension", "1 to 65536", dimension);
+        }
+        if encoding == Encoding::F32 && originals != Originals::None {
+            let expected = "none with encoding f32, whose codes are the originals";
+            return Err(Error::InvalidParameter { name: "originals", expected, got: originals.to_string() });
         }
         if !(1..=MAX_EF).contains(&self.ef) {
             return refuse("ef", "1 to 1048576", self.ef);
         }
         self.params.validate()?;
         Ok(Config {
-            dimension: self.dimension,
-            metric: self.metric,
+            vectors: self.vectors,
             ef: self.ef,
             graph: (self.kind == IndexKind::Hnsw).then_some(self.params),
             kernels: kernels(self.level)?,
@@ -217,13 +264,14 @@ pub struct SearchParams<'a> {
     ef: Option<usize>,
     exact: bool,
     radius: Option<f32>,
+    rerank: Option<f32>,
     filter: Option<Filter<'a>>,
 }
 
 impl<'a> SearchParams<'a> {
     /// The `k` nearest. Fewer come where fewer rows match; 0 gives none; a `k` beyond the number of rows costs nothing.
     pub fn new(k: usize) -> Self {
-        SearchParams { k, ef: None, exact: false, radius: None, filter: None }
+        SearchParams { k, ef: None, exact: false, radius: None, rerank: None, filter: None }
     }
 
     /// Candidates the graph search keeps: more finds more of the true neighbours, more slowly. At least 1; at least `k`
@@ -233,15 +281,26 @@ impl<'a> SearchParams<'a> {
         self
     }
 
-    /// Score every row instead of walking the graph: recall 1.
+    /// Score every row instead of walking the graph: nothing is missed but what codes hide.
     pub fn exact(mut self, exact: bool) -> Self {
         self.exact = exact;
         self
     }
 
     /// Only hits at this distance or nearer, in the metric's own terms. It cuts the `k` nearest; it does not find more.
+    /// With [`rerank`](Self::rerank) it is the exact distances that are cut.
     pub fn radius(mut self, radius: f32) -> Self {
         self.radius = Some(radius);
+        self
+    }
+
+    /// Takes the best ⌈oversample · k⌉ rows by their codes, computes their exact distances from the originals, and keeps
+    /// the best `k` of those. 1 to 1,000,000; at least as many candidates are kept as `ef`. Where distances are exact
+    /// anyway, it makes no difference.
+    ///
+    /// Each candidate takes one read of an original: in memory while the index grows, a page or two of a mapped file.
+    pub fn rerank(mut self, oversample: f32) -> Self {
+        self.rerank = Some(oversample);
         self
     }
 
@@ -255,12 +314,27 @@ impl<'a> SearchParams<'a> {
         if self.ef == Some(0) {
             return Err(Error::InvalidParameter { name: "ef", expected: "at least 1", got: "0".into() });
         }
+        if let Some(oversample) = self.rerank.filter(|oversample| !(1.0..=1e6).contains(oversample)) {
+            let got = oversample.to_string();
+            return Err(Error::InvalidParameter { name: "rerank", expected: "1 to 1000000", got });
+        }
         match self.radius {
             Some(radius) if radius.is_nan() => {
                 Err(Error::InvalidParameter { name: "radius", expected: "a number", got: "NaN".into() })
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl SearchParams<'_> {
+    /// Rows to find by their codes.
+    fn pool(&self) -> usize {
+        self.rerank.map_or(self.k, |oversample| (self.k as f64 * f64::from(oversample)).ceil() as usize)
+    }
+
+    fn within_radius(&self, distance: f32) -> bool {
+        self.radius.is_none_or(|radius| distance <= radius)
     }
 }
 
@@ -301,8 +375,39 @@ impl std::fmt::Debug for Filter<'_> {
 pub struct Hit {
     /// The key the row was added under.
     pub key: u64,
-    /// Its distance from the query, as [`Metric`] defines it.
+    /// Its distance from the query, as [`Metric`] defines it: by its code, or, where `reranked`, by the original.
     pub distance: f32,
+    /// Whether [`SearchParams::rerank`] was asked for, so that the distance is that of the original.
+    pub reranked: bool,
+}
+
+/// A row that may be a hit, found by its code: see [`Index::candidates`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Candidate {
+    /// The row: the how manieth vector added it was. It stays until the index is compacted.
+    pub id: u32,
+    /// Its key.
+    pub key: u64,
+    /// Its distance from the query by its code.
+    pub distance: f32,
+}
+
+impl Candidate {
+    /// A row with its key, to be [rescored](Index::rescore).
+    pub fn new(id: u32, key: u64) -> Self {
+        Candidate { id, key, distance: 0.0 }
+    }
+}
+
+/// A vector that was asked for.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Stored {
+    /// Its components.
+    pub vector: Vec<f32>,
+    /// Whether they are those that were added.
+    pub source: Source,
 }
 
 /// What the index is, not what it holds. No bound on `S`: `dyn Storage` has no `Debug` of its own.
@@ -321,9 +426,17 @@ impl<S: Storage + ?Sized> std::fmt::Debug for Index<S> {
 impl Index {
     /// Settings for a new, empty index of vectors with `dimension` components (1 to [`MAX_DIMENSION`]).
     pub fn builder(dimension: usize, metric: Metric) -> IndexBuilder {
-        IndexBuilder {
+        let vectors = VectorSettings {
             dimension,
             metric,
+            encoding: Encoding::F32,
+            originals: Originals::None,
+            rotate: true,
+            centre: true,
+            seed: 0,
+        };
+        IndexBuilder {
+            vectors,
             kind: IndexKind::Hnsw,
             params: HnswParams::default(),
             ef: 64,
@@ -354,12 +467,22 @@ impl Index {
 impl<S: Storage + ?Sized> Index<S> {
     /// Components of a vector.
     pub fn dimension(&self) -> usize {
-        self.config.dimension
+        self.config.vectors.dimension
     }
 
     /// How vectors are compared.
     pub fn metric(&self) -> Metric {
-        self.config.metric
+        self.config.vectors.metric
+    }
+
+    /// How vectors are encoded.
+    pub fn encoding(&self) -> Encoding {
+        self.config.vectors.encoding
+    }
+
+    /// What is kept of the vectors besides their codes.
+    pub fn originals(&self) -> Originals {
+        self.config.vectors.originals
     }
 
     /// Flat or HNSW.
@@ -377,9 +500,10 @@ impl<S: Storage + ?Sized> Index<S> {
         self.config.graph.map_or(0, |params| params.ef_construction)
     }
 
-    /// The seed the graph's levels are drawn by; 0 for a flat index.
+    /// The seed the graph's levels are drawn by, and quantized vectors are rotated by; 0 where neither is done.
     pub fn seed(&self) -> u64 {
-        self.config.graph.map_or(0, |params| params.seed)
+        let rotation = self.config.vectors.quantizer().map_or(0, |quantizer| quantizer.seed);
+        self.config.graph.map_or(rotation, |params| params.seed)
     }
 
     /// The `ef` of searches that name none.
@@ -437,17 +561,19 @@ impl<S: Storage + ?Sized> Index<S> {
         }
     }
 
-    /// The vector stored under `key`, exactly as it was added.
+    /// The vector stored under `key`: as it was added, where the index has it (encoding `f32`, or originals that it
+    /// keeps or that are attached), otherwise what its code stands for. [`Stored::source`] tells which.
+    ///
+    /// Under the cosine metric a code, and an original in f16, stand for the normalised vector.
     ///
     /// # Errors
-    /// Whatever the storage says, where rows are not resident.
-    pub fn get(&self, key: u64) -> Result<Option<Vec<f32>>> {
+    /// Whatever the storage says, where rows are not resident; [`Error::FingerprintMismatch`] where originals attached
+    /// are others.
+    pub fn get(&self, key: u64) -> Result<Option<Stored>> {
         let Some(id) = self.find(key) else { return Ok(None) };
-        match &self.state {
-            State::Growing(growing) => decode(growing.codec(), growing.rows(), id),
-            State::Frozen(frozen) => decode(frozen.codec(), frozen.segment().codes(), id),
-        }
-        .map(Some)
+        let mut vector = vec![0.0; self.config.vectors.dimension];
+        let source = self.read_vector(id, &mut vector)?;
+        Ok(Some(Stored { vector, source }))
     }
 
     fn growing(&self, operation: &'static str) -> Result<&Growing> {
@@ -516,6 +642,20 @@ impl<S: Storage + ?Sized> Index<S> {
         self.growing_mut("compact")?.compact(&chunks)
     }
 
+    /// Learns anew what quantized vectors are centred on, from all of them, and encodes them again; the graph stays.
+    /// Worth it where the vectors added first were not like the rest. Without centring it does nothing.
+    ///
+    /// From the originals where the index keeps them; otherwise from what the codes stand for, which rounds a second
+    /// time. Meanwhile there are two codes of every row.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::OutOfMemory`], with everything as it was.
+    pub fn retrain(&mut self) -> Result<()> {
+        self.growing_mut("retrain")?.retrain()?;
+        self.scratch.clear();
+        Ok(())
+    }
+
     /// Removes everything; the settings stay.
     ///
     /// # Errors
@@ -530,35 +670,125 @@ impl<S: Storage + ?Sized> Index<S> {
     /// The hits nearest to `query`: min(k, live matching rows) of them, unique, nearest first, ties by key.
     ///
     /// A graph search is approximate; [`SearchParams::exact`] is not, and neither are searches where a scan costs less
-    /// than the graph (small indexes, `ef` near the number of rows, filters that few rows match).
+    /// than the graph (small indexes, `ef` near the number of rows, filters that few rows match). Of encodings other
+    /// than `f32`, distances are estimates and decide which rows are found: see [`SearchParams::rerank`] and, for their
+    /// error, [`codec::quantized`](crate::codec::quantized).
     ///
     /// # Errors
     /// [`Error::DimensionMismatch`], [`Error::NotFinite`], [`Error::ZeroVector`], [`Error::NormTooLarge`] for the
-    /// query;
-    /// [`Error::InvalidParameter`] for a radius that is NaN or an `ef` of 0.
+    /// query; [`Error::InvalidParameter`] for a radius that is NaN, an `ef` of 0 or an oversample out of range;
+    /// [`Error::NoOriginals`] where there is nothing to rerank against, [`Error::FingerprintMismatch`] where what was
+    /// attached are other vectors.
     pub fn search(&self, query: &[f32], params: &SearchParams<'_>) -> Result<Vec<Hit>> {
         self.search_with(query, params, &mut self.scratch.lend())
     }
 
     fn search_with(&self, query: &[f32], params: &SearchParams<'_>, scratch: &mut Scratch) -> Result<Vec<Hit>> {
-        let Scratch { scorer, query: buffers } = scratch;
+        params.validate()?;
+        let reranked = params.rerank.is_some();
+        if reranked && !self.has_originals() {
+            return Err(Error::NoOriginals);
+        }
+        let is_exact = self.find_candidates(query, params, params.pool(), scratch)?;
+        if reranked && !is_exact {
+            self.rescore_candidates(query, &mut scratch.query.candidates, &mut scratch.rescore)?;
+            search::sort_again(params.k, &mut scratch.query);
+        }
+        let candidates = scratch.query.candidates.iter().take(params.k);
+        let within = candidates.take_while(|found| params.within_radius(found.distance));
+        Ok(within.map(|&Candidate { key, distance, .. }| Hit { key, distance, reranked }).collect())
+    }
+
+    /// The first half of a search with [`rerank`](SearchParams::rerank): the best ⌈oversample · k⌉ rows by their codes,
+    /// nearest first. For originals that only the caller can reach: fetch those of the candidates, and give them to
+    /// [`rescore`](Self::rescore). The radius waits until then.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search).
+    pub fn candidates(&self, query: &[f32], params: &SearchParams<'_>) -> Result<Vec<Candidate>> {
+        params.validate()?;
+        let mut scratch = self.scratch.lend();
+        self.find_candidates(query, params, params.pool(), &mut scratch)?;
+        Ok(scratch.query.candidates.clone())
+    }
+
+    /// The second half: the best `k` of `candidates` by the exact distances of their `vectors`, given one after the
+    /// other. Where the index has fingerprints of its vectors, these are compared with them. Filter and radius apply.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search); [`Error::LengthMismatch`] unless there is one vector for each candidate; for a
+    /// vector what [`add`](Self::add) says, [`Error::FingerprintMismatch`] for one that is not the row's.
+    pub fn rescore(
+        &self,
+        query: &[f32],
+        candidates: &[Candidate],
+        vectors: &[f32],
+        params: &SearchParams<'_>,
+    ) -> Result<Vec<Hit>> {
+        params.validate()?;
+        let VectorSettings { dimension, metric, .. } = self.config.vectors;
+        if candidates.len().checked_mul(dimension) != Some(vectors.len()) {
+            let expected = candidates.len().saturating_mul(dimension);
+            return Err(Error::LengthMismatch { what: "vectors", expected, got: vectors.len() });
+        }
+        self.check_vectors(candidates, vectors)?;
+        let (codec, kernels) = (AnyCodec::f32(dimension, metric), self.config.kernels);
+        let mut exact = Exact::default();
+        exact.prepare(&codec, kernels, query)?;
+        let mut scratch = self.scratch.lend();
+        let (mut row, mut work) = (vec![0; codec.stride()], Vec::new());
+        let mut allowed: Vec<u64> = match params.filter {
+            Some(Filter::Keys(keys)) => keys.to_vec(),
+            _ => Vec::new(),
+        };
+        allowed.sort_unstable();
+        let passes = |key: u64| match params.filter {
+            None => true,
+            Some(Filter::Keys(_)) => allowed.binary_search(&key).is_ok(),
+            Some(Filter::By(predicate)) => predicate(key),
+        };
+        scratch.query.candidates.clear();
+        for (i, (&candidate, vector)) in candidates.iter().zip(vectors.chunks_exact(dimension)).enumerate() {
+            codec.encode(vector, &mut row, &mut work).map_err(|e| e.for_row(i))?;
+            let distance = exact.distance(&codec, kernels, &row);
+            if passes(candidate.key) && params.within_radius(distance) {
+                scratch.query.candidates.push(Candidate { distance, ..candidate });
+            }
+        }
+        search::sort_again(params.k, &mut scratch.query);
+        let best = scratch.query.candidates.iter();
+        Ok(best.map(|&Candidate { key, distance, .. }| Hit { key, distance, reranked: true }).collect())
+    }
+
+    /// Leaves the `k` rows nearest by their codes in `scratch`, and says whether their distances are exact.
+    fn find_candidates(
+        &self,
+        query: &[f32],
+        params: &SearchParams<'_>,
+        k: usize,
+        scratch: &mut Scratch,
+    ) -> Result<bool> {
+        let Scratch { scorer, query: buffers, .. } = scratch;
         let kernels = self.config.kernels;
         match &self.state {
             State::Growing(growing) => {
                 let at = growing.snapshot();
                 let visible = |id| growing.is_visible(id, &at);
+                // After the snapshot: whatever that shows is among them.
+                let current = growing.vectors().current();
+                let graph = growing.links().filter(|_| !current.is_staged());
                 let view = View {
                     rows: at.rows,
                     live: at.live,
                     visible: if at.sees_all() { None } else { Some(&visible) },
                     key: &|id| growing.key(id),
                     find: &|key| growing.find(key),
-                    graph: growing.links().map(|links| links as &dyn Graph),
+                    graph: graph.map(|links| links as &dyn Graph),
                 };
-                let rows = growing.rows();
-                let mut scorer =
-                    RowScorer::for_vector(growing.codec(), kernels, rows, growing.factors(), query, scorer)?;
-                search::search(&view, &mut scorer, params, self.config.ef, buffers)
+                current.scorable(kernels).with_vector(query, scorer, |scorer| {
+                    search::search(&view, scorer, params, k, self.config.ef, buffers)
+                })?;
+                Ok(current.is_staged() || self.config.vectors.encoding == Encoding::F32)
             }
             State::Frozen(frozen) => {
                 let segment = frozen.segment();
@@ -572,9 +802,11 @@ impl<S: Storage + ?Sized> Index<S> {
                     find: &|key| keys.find(key).find(|&id| visible(id)),
                     graph: links.as_ref().map(|links| links as &dyn Graph),
                 };
-                let mut scorer =
-                    RowScorer::for_vector(frozen.codec(), kernels, segment.codes(), segment.factors(), query, scorer)?;
-                search::search(&view, &mut scorer, params, self.config.ef, buffers)
+                let (codec, rows, factors) = (frozen.codec(), segment.codes(), segment.factors());
+                Scorable { codec, kernels, rows, factors }.with_vector(query, scorer, |scorer| {
+                    search::search(&view, scorer, params, k, self.config.ef, buffers)
+                })?;
+                Ok(self.config.vectors.encoding == Encoding::F32)
             }
         }
     }
@@ -588,7 +820,7 @@ impl<S: Storage + Send + Sync + ?Sized> Index<S> {
     /// As [`search`](Self::search), naming the query; [`Error::LengthMismatch`] unless the components are a multiple of
     /// the dimension.
     pub fn search_batch(&self, queries: &[f32], params: &SearchParams<'_>) -> Result<Vec<Vec<Hit>>> {
-        let dimension = self.config.dimension;
+        let dimension = self.config.vectors.dimension;
         if !queries.len().is_multiple_of(dimension) {
             let expected = queries.len().next_multiple_of(dimension);
             return Err(Error::LengthMismatch { what: "queries", expected, got: queries.len() });
@@ -603,17 +835,4 @@ impl<S: Storage + Send + Sync + ?Sized> Index<S> {
         })?;
         Ok(results.into_iter().map(|hits| hits.into_inner().unwrap_or_default()).collect())
     }
-}
-
-fn decode(codec: &F32Codec, rows: &impl Rows, id: u32) -> Result<Vec<f32>> {
-    let mut vector = vec![0.0; codec.dimension()];
-    match rows.resident(id) {
-        Some(row) => codec.decode(row, &mut vector),
-        None => {
-            let mut fetched = RowBuf::new();
-            rows.fetch(&[id], &mut fetched)?;
-            codec.decode(fetched.row(0), &mut vector);
-        }
-    }
-    Ok(vector)
 }

@@ -5,14 +5,13 @@ use super::growing::{Growing, MAX_ROWS};
 use super::hnsw::Graph;
 use super::hnsw::params::HnswParams;
 use super::pool::{Pool, Threads};
+use super::vectors::VectorSettings;
 use super::{Config, Index, State, kernels};
 use crate::error::{Error, Result};
 use crate::kernel::Level;
 use crate::metric::Metric;
 use crate::scorer::Factors;
-use crate::segment::{
-    Encoding, GraphMeta, IndexKind, LevelMeta, Meta, Originals, Segment, SegmentWriter, order_by_key,
-};
+use crate::segment::{Encoding, GraphMeta, IndexKind, LevelMeta, Meta, Segment, SegmentWriter, order_by_key};
 use crate::storage::reserve;
 use crate::storage::window::WINDOW_BYTES;
 use crate::storage::{ChunkOptions, Storage};
@@ -27,7 +26,7 @@ pub enum Residency {
     #[default]
     Mapped,
     /// Read-only, read into memory once (on huge pages where there are any): no page faults later, and quicker
-    /// searches.
+    /// searches. Originals kept besides the codes stay where they are.
     Resident,
     /// Copied into growing memory, vector by vector checked: the index can be added to.
     Owned,
@@ -49,6 +48,7 @@ pub struct OpenOptions {
     dimension: Option<usize>,
     metric: Option<Metric>,
     kind: Option<IndexKind>,
+    encoding: Option<Encoding>,
     verify: bool,
     threads: usize,
     level: Option<Level>,
@@ -85,6 +85,12 @@ impl OpenOptions {
         self
     }
 
+    /// Refuse a file of another encoding.
+    pub fn expect_encoding(mut self, encoding: Encoding) -> Self {
+        self.encoding = Some(encoding);
+        self
+    }
+
     /// Read and check every byte and every link first, as [`Index::verify`] does. Without it opening takes constant time,
     /// and damaged vectors give wrong distances.
     pub fn verify(mut self, verify: bool) -> Self {
@@ -117,7 +123,11 @@ impl OpenOptions {
     #[cfg(feature = "mmap")]
     pub fn open(&self, path: impl AsRef<std::path::Path>) -> Result<Index> {
         let storage: Arc<dyn Storage + Send + Sync> = match self.residency {
-            Residency::Resident => Arc::new(crate::storage::MmapStorage::read(path)?),
+            Residency::Resident => {
+                // Originals come last in a file, and are looked at row by row: they stay mapped.
+                let mapped = Segment::open(Arc::new(crate::storage::MmapStorage::open(&path)?))?;
+                Arc::new(crate::storage::MmapStorage::read_front(path, mapped.searched_len())?)
+            }
             Residency::Mapped | Residency::Owned => Arc::new(crate::storage::MmapStorage::open(path)?),
         };
         self.from_storage(storage)
@@ -143,7 +153,7 @@ impl OpenOptions {
         let mut segment = Segment::open(storage)?;
         let config = self.config(segment.meta())?;
         if self.verify {
-            let frozen = Frozen::new(segment);
+            let frozen = Frozen::new(segment)?;
             frozen.verify()?;
             segment = frozen.into_segment();
         }
@@ -153,10 +163,10 @@ impl OpenOptions {
                 if residency == Residency::Resident {
                     segment.make_codes_resident()?;
                 }
-                State::Frozen(Box::new(Frozen::new(segment)))
+                State::Frozen(Box::new(Frozen::new(segment)?))
             }
         };
-        Ok(Index { config, state, scratch: Pool::default() })
+        Ok(Index { config, state, attached: None, scratch: Pool::default() })
     }
 
     fn config(&self, meta: &Meta) -> Result<Config> {
@@ -169,10 +179,10 @@ impl OpenOptions {
             }
         }
         expect("encoding", Some(Encoding::F32), meta.encoding)?;
-        let dimension = meta.dimension as usize;
-        expect("dimension", self.dimension, dimension)?;
+        expect("dimension", self.dimension, meta.dimension as usize)?;
         expect("metric", self.metric, meta.metric)?;
         expect("kind", self.kind, meta.kind)?;
+        expect("encoding", self.encoding, meta.encoding)?;
         if meta.rows > MAX_ROWS {
             return Err(Error::TooLarge { what: "rows", limit: MAX_ROWS.into(), got: meta.rows.into() });
         }
@@ -182,8 +192,7 @@ impl OpenOptions {
             seed: graph.seed,
         });
         Ok(Config {
-            dimension,
-            metric: meta.metric,
+            vectors: VectorSettings::of(meta),
             ef: meta.ef as usize,
             graph,
             kernels: kernels(self.level)?,
@@ -235,7 +244,7 @@ impl<S: Storage + ?Sized> Index<S> {
     /// [`Error::ChecksumMismatch`] or [`Error::Corrupt`], naming the first place.
     pub fn verify(&self) -> Result<()> {
         match &self.state {
-            State::Growing(_) => Frozen::new(Segment::open(Arc::new(self.to_bytes()?))?).verify(),
+            State::Growing(_) => Frozen::new(Segment::open(Arc::new(self.to_bytes()?))?)?.verify(),
             State::Frozen(frozen) => frozen.verify(),
         }
     }
@@ -283,6 +292,7 @@ fn copy<S: Storage + ?Sized>(storage: &S, out: &mut dyn Write) -> Result<u64> {
 
 fn write_growing(growing: &Growing, config: &Config, out: &mut dyn Write) -> Result<u64> {
     let _alone = growing.pause();
+    growing.settle()?;
     let at = growing.snapshot();
     let graph = growing.links().map(|links| {
         let params = links.params();
@@ -313,25 +323,32 @@ fn write_growing(growing: &Growing, config: &Config, out: &mut dyn Write) -> Res
         }
     });
     let levels = graph.as_ref().map_or(0, |graph| graph.levels.len());
+    let settings = &config.vectors;
     let meta = Meta {
-        dimension: config.dimension as u32,
-        metric: config.metric,
-        encoding: Encoding::F32,
+        dimension: settings.dimension as u32,
+        metric: settings.metric,
+        encoding: settings.encoding,
+        originals: settings.originals,
+        quantizer: settings.quantizer(),
         kind: if graph.is_some() { IndexKind::Hnsw } else { IndexKind::Flat },
         rows: at.rows,
         tombstones: at.rows - at.live,
-        stride: Encoding::F32.stride(config.dimension) as u32,
+        stride: settings.encoding.stride(settings.dimension) as u32,
         ef: config.ef as u32,
-        originals: Originals::None,
-        quantizer: None,
         graph,
     };
+    // None of them where there are no rows.
+    let (vectors, current) = (growing.vectors(), growing.vectors().current());
+    let coded = vectors.coded();
     let mut writer = SegmentWriter::begin(out, &meta)?;
     writer.keys((0..at.rows).map(|id| growing.key(id)))?;
     writer.key_order(order_by_key(at.rows, |id| growing.key(id))?)?;
-    writer.codes(growing.rows().runs())?;
-    if let Some(factors) = growing.factors() {
-        writer.factors((0..at.rows).map(|id| factors.factor(id)))?;
+    if at.rows > 0 && !current.codec().centre().is_empty() {
+        writer.centre(current.codec().centre())?;
+    }
+    writer.codes(coded.into_iter().flat_map(|coded| coded.rows().runs()))?;
+    if settings.codec().has_factors() {
+        writer.factors((0..at.rows).map(|id| current.factors().factor(id)))?;
     }
     if meta.tombstones > 0 {
         writer.tombstones((0..at.rows).map(|id| !growing.is_visible(id, &at)))?;
@@ -345,6 +362,12 @@ fn write_growing(growing: &Growing, config: &Config, out: &mut dyn Write) -> Res
             nodes.extend((0..at.rows).filter(|&id| links.level(id) >= level));
             writer.upper(usize::from(level), &nodes, |id, list| links.links(id, level, list))?;
         }
+    }
+    if vectors.has_fingerprints() {
+        writer.fingerprints((0..at.rows).map(|id| vectors.fingerprint(id).unwrap_or_default()))?;
+    }
+    if let Some(originals) = vectors.originals() {
+        writer.try_originals(originals.rows().runs().map(Ok))?;
     }
     Ok(writer.finish()?.1)
 }

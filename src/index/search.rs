@@ -2,8 +2,8 @@
 
 use super::hnsw::Graph;
 use super::hnsw::search::{Admits, SearchScratch, Walk};
-use super::topk::{Near, TopK, ordered};
-use super::{Filter, Hit, SearchParams};
+use super::topk::{Keyed, Near, TopK, distance, ordered};
+use super::{Candidate, Filter, SearchParams};
 use crate::error::Result;
 use crate::scorer::Scorer;
 use crate::storage::reserve;
@@ -48,39 +48,46 @@ pub struct QueryScratch {
     distances: Vec<f32>,
     allowed: Vec<u64>,
     keys: Vec<u64>,
+    matches: Vec<u32>,
+    /// What was found, nearest first.
+    pub candidates: Vec<Candidate>,
 }
 
 /// A filter, ready to be asked about ids.
 enum Matching<'a> {
     All,
     /// These ids, ascending, all visible.
-    Ids(Vec<u32>),
+    Ids(&'a [u32]),
     By(&'a (dyn Fn(u64) -> bool + Sync)),
 }
 
-/// The hits of one query; `scorer` has the query already.
+/// Finds the `k` rows nearest to the query, which `scorer` has already, and leaves them in `scratch.candidates`, nearest
+/// first.
 pub fn search(
     view: &View<'_>,
     scorer: &mut dyn Scorer,
     params: &SearchParams<'_>,
+    k: usize,
     default_ef: usize,
     scratch: &mut QueryScratch,
-) -> Result<Vec<Hit>> {
-    params.validate()?;
-    let k = params.k.min(view.live as usize);
+) -> Result<()> {
+    scratch.candidates.clear();
+    let k = k.min(view.live as usize);
     if k == 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
+    let mut matches = std::mem::take(&mut scratch.matches);
     let mut listed = Vec::new();
     let is_listed;
     let matching = match params.filter {
         None => Matching::All,
         Some(Filter::Keys(keys)) => {
-            let mut ids: Vec<u32> = keys.iter().filter_map(|&key| (view.find)(key)).collect();
-            if ids.iter().all(|&id| view.sees(id)) {
-                ids.sort_unstable();
-                ids.dedup();
-                Matching::Ids(ids)
+            matches.clear();
+            matches.extend(keys.iter().filter_map(|&key| (view.find)(key)));
+            if matches.iter().all(|&id| view.sees(id)) {
+                matches.sort_unstable();
+                matches.dedup();
+                Matching::Ids(&matches)
             } else {
                 // A key was updated since this reader started: the row it sees is the one before, which only a walk
                 // over the rows finds.
@@ -93,44 +100,55 @@ pub fn search(
         Some(Filter::By(predicate)) => Matching::By(predicate),
     };
     let ef = params.ef.unwrap_or(default_ef).max(k);
+    let found = find(view, scorer, &matching, params.exact, k, ef, scratch);
+    scratch.matches = matches;
+    found?;
+    keep_one_a_key(scratch);
+    Ok(())
+}
+
+fn find(
+    view: &View<'_>,
+    scorer: &mut dyn Scorer,
+    matching: &Matching<'_>,
+    exact: bool,
+    k: usize,
+    ef: usize,
+    scratch: &mut QueryScratch,
+) -> Result<()> {
     if let Some(graph) = view.graph
-        && !params.exact
-        && graph_pays(view, &matching, ef)
+        && !exact
+        && graph_pays(view, matching, ef)
     {
-        let wanted = match &matching {
+        let wanted = match matching {
             Matching::Ids(ids) => k.min(ids.len()),
             _ => k,
         };
-        let hits = search_graph(view, graph, scorer, &matching, k, ef, scratch)?;
+        search_graph(view, graph, scorer, matching, k, ef, scratch)?;
         // Rows the graph does not lead to, or a filter that lets few pass: only a scan knows.
-        if hits.len() >= wanted {
-            return Ok(finish(hits, params.radius, scratch));
+        if scratch.candidates.len() >= wanted {
+            return Ok(());
         }
     }
-    let hits = scan(view, scorer, &matching, k, scratch)?;
-    Ok(finish(hits, params.radius, scratch))
+    scan(view, scorer, matching, k, scratch)
 }
 
-fn finish(mut hits: Vec<Hit>, radius: Option<f32>, scratch: &mut QueryScratch) -> Vec<Hit> {
-    // In a damaged file two live rows may have one key: the nearer one is kept.
-    let seen = &mut scratch.keys;
+/// In a damaged file two live rows may have one key: the nearer one is kept.
+fn keep_one_a_key(scratch: &mut QueryScratch) {
+    let QueryScratch { candidates, keys: seen, .. } = scratch;
     seen.clear();
-    seen.extend(hits.iter().map(|hit| hit.key));
+    seen.extend(candidates.iter().map(|found| found.key));
     seen.sort_unstable();
     if seen.windows(2).any(|pair| pair[0] == pair[1]) {
         seen.clear();
-        hits.retain(|hit| match seen.binary_search(&hit.key) {
+        candidates.retain(|found| match seen.binary_search(&found.key) {
             Ok(_) => false,
             Err(at) => {
-                seen.insert(at, hit.key);
+                seen.insert(at, found.key);
                 true
             }
         });
     }
-    if let Some(radius) = radius {
-        hits.truncate(hits.partition_point(|hit| hit.distance <= radius));
-    }
-    hits
 }
 
 /// Whether the graph is expected to score fewer rows than a scan would. With a share s of n rows matching, a scan
@@ -159,15 +177,15 @@ fn search_graph(
     k: usize,
     ef: usize,
     scratch: &mut QueryScratch,
-) -> Result<Vec<Hit>> {
-    let QueryScratch { graph: buffers, starts, found, allowed, top, .. } = scratch;
-    let Some(entry) = graph.entry() else { return Ok(Vec::new()) };
+) -> Result<()> {
+    let QueryScratch { graph: buffers, starts, found, allowed, top, candidates, .. } = scratch;
+    let Some(entry) = graph.entry() else { return Ok(()) };
     if let Matching::Ids(ids) = matching {
         let words = view.rows.div_ceil(64) as usize;
         allowed.clear();
         reserve(allowed, words)?;
         allowed.resize(words, 0);
-        for &id in ids {
+        for &id in *ids {
             allowed[id as usize / 64] |= 1 << (id % 64);
         }
     }
@@ -187,62 +205,88 @@ fn search_graph(
     // Sorted by id where distances tie, but hits are sorted by key.
     top.reset(k);
     for near in found.iter() {
-        top.push(near.ordered(), (view.key)(near.id()));
+        top.push(Keyed { ordered: near.ordered(), key: (view.key)(near.id()), id: near.id() });
     }
-    Ok(top_hits(top))
+    hand_over(top, candidates);
+    Ok(())
 }
 
-/// The hits of a full list, which is empty afterwards.
-fn top_hits(top: &mut TopK) -> Vec<Hit> {
-    let mut hits = Vec::with_capacity(top.len());
-    top.drain_sorted(|distance, key| hits.push(Hit { key, distance }));
-    hits
+/// The best of a list, which is empty afterwards.
+fn hand_over(top: &mut TopK, candidates: &mut Vec<Candidate>) {
+    candidates.clear();
+    top.drain_sorted(|Keyed { ordered, key, id }| candidates.push(Candidate { id, key, distance: distance(ordered) }));
 }
 
-/// The exact answer: every row that counts is scored, and only the best k are kept.
+/// The best `k` of `candidates`, whose distances have changed.
+pub fn sort_again(k: usize, scratch: &mut QueryScratch) {
+    let QueryScratch { top, candidates, .. } = scratch;
+    top.reset(k);
+    for found in candidates.iter() {
+        if let Some(ordered) = ordered(found.distance) {
+            top.push(Keyed { ordered, key: found.key, id: found.id });
+        }
+    }
+    hand_over(top, candidates);
+}
+
+/// Every row that counts is scored, and only the best k are kept.
 fn scan(
     view: &View<'_>,
     scorer: &mut dyn Scorer,
     matching: &Matching<'_>,
     k: usize,
     scratch: &mut QueryScratch,
-) -> Result<Vec<Hit>> {
-    let QueryScratch { top, ids, distances, .. } = scratch;
+) -> Result<()> {
+    let QueryScratch { top, ids, distances, candidates, .. } = scratch;
     top.reset(k);
     let batch = scorer.batch();
-    let mut score = |ids: &[u32]| -> Result<()> {
+    let mut limit = top.limit();
+    let mut offer = |id: u32, distance: f32| {
+        // NaN (damaged bytes) is no distance, and neither is what lies beyond all.
+        if distance <= limit
+            && let Some(ordered) = ordered(distance)
+        {
+            top.push(Keyed { ordered, key: (view.key)(id), id });
+            limit = top.limit();
+        }
+    };
+    let mut score = |scorer: &mut dyn Scorer, ids: &[u32]| -> Result<()> {
         distances.resize(ids.len(), 0.0);
         scorer.score(ids, distances)?;
-        for (&id, &distance) in ids.iter().zip(distances.iter()) {
-            if let Some(ordered) = ordered(distance)
-                && top.admits(ordered)
-            {
-                top.push(ordered, (view.key)(id));
-            }
-        }
+        ids.iter().zip(distances.iter()).for_each(|(&id, &distance)| offer(id, distance));
         Ok(())
     };
-    if let Matching::Ids(matches) = matching {
-        matches.chunks(batch).try_for_each(&mut score)?;
-    } else {
-        ids.clear();
-        for id in 0..view.rows {
-            let counts = view.sees(id)
-                && match matching {
-                    Matching::By(predicate) => predicate((view.key)(id)),
-                    _ => true,
-                };
-            if counts {
-                ids.push(id);
-                if ids.len() == batch {
-                    score(ids)?;
-                    ids.clear();
-                }
+    match matching {
+        Matching::Ids(matches) => matches.chunks(batch).try_for_each(|ids| score(scorer, ids))?,
+        Matching::All if view.visible.is_none() => {
+            for first in (0..view.rows).step_by(batch) {
+                let n = batch.min((view.rows - first) as usize);
+                distances.resize(n, 0.0);
+                scorer.score_run(first, distances)?;
+                (first..).zip(distances.iter()).for_each(|(id, &distance)| offer(id, distance));
             }
         }
-        score(ids)?;
+        _ => {
+            ids.clear();
+            for id in 0..view.rows {
+                let counts = view.sees(id)
+                    && match matching {
+                        Matching::By(predicate) => predicate((view.key)(id)),
+                        _ => true,
+                    };
+                if counts {
+                    ids.push(id);
+                    if ids.len() == batch {
+                        score(scorer, ids)?;
+                        ids.clear();
+                    }
+                }
+            }
+            score(scorer, ids)?;
+        }
     }
-    Ok(top_hits(top))
+    hand_over(top, candidates);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -255,6 +299,11 @@ mod tests {
     impl Scorer for Numbers {
         fn score(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()> {
             out.iter_mut().zip(ids).for_each(|(distance, &id)| *distance = id as f32);
+            Ok(())
+        }
+
+        fn score_run(&mut self, first: u32, out: &mut [f32]) -> Result<()> {
+            out.iter_mut().zip(first..).for_each(|(distance, id)| *distance = id as f32);
             Ok(())
         }
 
@@ -298,11 +347,14 @@ mod tests {
             };
             let keys: Vec<u64> = (0..64).collect();
             let params = SearchParams::new(100).filter(Filter::keys(&keys));
-            let hits = search(&view, &mut Numbers, &params, 1, &mut QueryScratch::default()).unwrap();
+            let mut scratch = QueryScratch::default();
+            search(&view, &mut Numbers, &params, 100, 1, &mut scratch).unwrap();
+            let hits = &scratch.candidates;
             assert_eq!(hits.iter().map(|hit| hit.key).collect::<Vec<_>>(), keys);
             assert!(hits.iter().all(|hit| hit.distance == hit.key as f32));
             let params = SearchParams::new(1).filter(Filter::keys(&keys));
-            assert_eq!(search(&view, &mut Numbers, &params, 1, &mut QueryScratch::default()).unwrap()[0].key, 0);
+            search(&view, &mut Numbers, &params, 1, 1, &mut scratch).unwrap();
+            assert_eq!(scratch.candidates[0].key, 0);
         }
     }
 }

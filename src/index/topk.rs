@@ -56,11 +56,22 @@ impl Near {
     }
 }
 
+/// A row with its key, at a distance. Orders by distance, then by key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Keyed {
+    /// The distance, as [`ordered`] tells it.
+    pub ordered: u32,
+    /// The row's key.
+    pub key: u64,
+    /// The row.
+    pub id: u32,
+}
+
 /// The `k` best hits of a scan: by distance, then by key.
 #[derive(Debug, Default)]
 pub struct TopK {
     k: usize,
-    heap: BinaryHeap<(u32, u64)>,
+    heap: BinaryHeap<Keyed>,
 }
 
 impl TopK {
@@ -70,37 +81,33 @@ impl TopK {
         self.heap.clear();
     }
 
-    /// Hits in the list.
-    pub fn len(&self) -> usize {
-        self.heap.len()
-    }
-
-    /// Whether a hit at this distance could still get in, whatever its key.
+    /// The largest distance at which a hit could still get in, whatever its key.
     #[inline]
-    pub fn admits(&self, ordered: u32) -> bool {
-        self.heap.len() < self.k || self.heap.peek().is_some_and(|worst| ordered <= worst.0)
+    pub fn limit(&self) -> f32 {
+        if self.heap.len() < self.k {
+            f32::MAX
+        } else {
+            self.heap.peek().map_or(f32::MAX, |worst| distance(worst.ordered))
+        }
     }
 
     /// Offers a hit.
     #[inline]
-    pub fn push(&mut self, ordered: u32, key: u64) {
+    pub fn push(&mut self, hit: Keyed) {
         if self.heap.len() < self.k {
-            self.heap.push((ordered, key));
+            self.heap.push(hit);
         } else if let Some(mut worst) = self.heap.peek_mut()
-            && (ordered, key) < *worst
+            && hit < *worst
         {
-            *worst = (ordered, key);
+            *worst = hit;
         }
     }
 
-    /// The hits, nearest first; the list is empty afterwards, its memory kept.
-    pub fn drain_sorted(&mut self, mut hit: impl FnMut(f32, u64)) {
+    /// Hands over the hits, nearest first; the list is empty afterwards, its memory kept.
+    pub fn drain_sorted(&mut self, hit: impl FnMut(Keyed)) {
         let mut hits = std::mem::take(&mut self.heap).into_vec();
         hits.sort_unstable();
-        for &(ordered, key) in &hits {
-            hit(distance(ordered), key);
-        }
-        hits.clear();
+        hits.drain(..).for_each(hit);
         self.heap = BinaryHeap::from(hits);
     }
 }
@@ -261,11 +268,11 @@ mod tests {
             let mut top = TopK::default();
             top.reset(k);
             for &(ordered, key) in &all {
-                assert!(top.admits(ordered) || !sorted[..k.min(500)].contains(&(ordered, key)));
-                top.push(ordered, key);
+                assert!(distance(ordered) <= top.limit() || !sorted[..k.min(500)].contains(&(ordered, key)));
+                top.push(Keyed { ordered, key, id: 7 });
             }
             let mut got = Vec::new();
-            top.drain_sorted(|d, key| got.push((ordered(d).unwrap(), key)));
+            top.drain_sorted(|hit| got.push((hit.ordered, hit.key)));
             assert_eq!(got, sorted[..k.min(500)]);
         }
     }

@@ -213,7 +213,7 @@ impl Kernels {
         match level {
             Level::Scalar => Some(&scalar::KERNELS),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 if std::arch::is_x86_feature_detected!("avx2") => Some(&x86::KERNELS),
+            Level::Avx2 if avx2() => Some(&x86::KERNELS),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 if avx512() => Some(&x86_512::KERNELS),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
@@ -430,6 +430,12 @@ impl Kernels {
         #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))))]
         let _ = (row, lines);
     }
+}
+
+/// Whether the processor has AVX2 and F16C, as all since Haswell and Zen do.
+#[cfg(target_arch = "x86_64")]
+fn avx2() -> bool {
+    std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("f16c")
 }
 
 /// Whether the processor has AVX-512, and it gives the scalar bits. Few machines that test this code have it, so it is

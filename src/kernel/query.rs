@@ -13,11 +13,14 @@ pub const INT8_QUERY_MAX: i16 = 4095;
 #[derive(Debug, Clone, Default)]
 pub struct Int8Query {
     pub(super) level: Option<Level>,
+    pub(super) dimension: usize,
     /// The components, in order.
     pub(super) words: Vec<i16>,
     /// Each component as two digits of base 64, for levels that multiply bytes; see [`digits`].
     pub(super) low: Vec<i8>,
     pub(super) high: Vec<i8>,
+    /// What a sum has too much where codes are read as unsigned.
+    pub(super) excess: i64,
 }
 
 /// A query for rows of int4 codes, of 8 bits a component.
@@ -49,16 +52,20 @@ pub struct Bits1Query {
     pub(super) planes: Vec<u8>,
     /// Bytes from one plane to the next: those of a row, and zeros up to a multiple of what the level asks for.
     pub(super) stride: usize,
+    /// How many planes there are, or would be.
+    pub(super) bits: usize,
+    /// For levels that multiply bytes: the components, in an order of the level's own.
+    pub(super) components: Vec<i8>,
 }
 
 impl Int8Query {
     /// Components of the query.
     pub fn dimension(&self) -> usize {
-        self.words.len()
+        self.dimension
     }
 
     pub(super) fn check(&self, row: &[u8]) {
-        refuse_unless(self.dimension(), self.dimension(), row);
+        refuse_unless(self.dimension, self.dimension, row);
     }
 }
 
@@ -93,21 +100,28 @@ impl Bits1Query {
 
     /// Planes of the query: 2 where every component is −1, 0 or 1, and 8 at most.
     pub fn planes(&self) -> usize {
-        self.planes.len().checked_div(self.stride).unwrap_or(0)
+        self.bits
     }
 
     pub(super) fn check(&self, row: &[u8]) {
         refuse_unless(self.dimension, self.dimension.div_ceil(8), row);
     }
 
+    /// Sets the dimension, and the bits that the components need.
+    #[inline]
+    pub(super) fn set_bits(&mut self, values: &[i8]) {
+        self.dimension = values.len();
+        // Bits that differ from the sign in any, and the sign.
+        let differing = values.iter().fold(1, |bits, &x| bits | (x ^ (x >> 7)));
+        self.bits = 9 - differing.leading_zeros() as usize;
+    }
+
     /// Fills the planes, each padded with zeros to a multiple of `align` bytes.
     pub(super) fn transpose(&mut self, values: &[i8], align: usize) {
-        // Bits that differ from the sign, and the sign.
-        let bits = values.iter().map(|&x| 9 - (x ^ (x >> 7)).leading_zeros() as usize).max().unwrap_or(1).max(2);
-        self.dimension = values.len();
+        self.set_bits(values);
         self.stride = values.len().div_ceil(8).next_multiple_of(align);
         self.planes.clear();
-        self.planes.resize(bits * self.stride, 0);
+        self.planes.resize(self.bits * self.stride, 0);
         if self.stride == 0 {
             return;
         }

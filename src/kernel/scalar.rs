@@ -147,6 +147,7 @@ fn reduce(mut lanes: [f32; LANES]) -> f32 {
 }
 
 pub(super) fn arrange_int8(values: &[i16], query: &mut Int8Query) {
+    query.dimension = values.len();
     query.words.clear();
     query.words.extend_from_slice(values);
 }

@@ -1,31 +1,41 @@
 //! AVX2: the 16 lanes of a row are two 256-bit registers, so four rows are eight, and the query is loaded once for
 //! the four. A tail is read by masked loads, which touch no byte outside the row.
+//!
+//! | rows of | a step |
+//! |---|---|
+//! | f16 | 16 components, widened by F16C; from there on as f32 |
+//! | int8 | 32 codes, widened to words; pairs of products go to 32-bit sums, 16 of them a row |
+//! | int4 | 32 bytes; low and high nibbles multiply bytes of the query, and 16 products at most meet in a word |
+//! | bits1 | 32 bytes; each of the 8 bits, masked out where it stands, multiplies bytes of the query |
 
 #![expect(unsafe_code, reason = "intrinsics that read or write through pointers")]
 
-use super::{BLOCK, F32, Kernels, Level, check, scalar};
+use super::{BLOCK, Bits1Query, F16, Int4Query, Int8Query, Kernels, LANES, Level, check, check_f16, scalar};
 use std::arch::x86_64::*;
 
 pub(super) static KERNELS: Kernels = Kernels {
     level: Level::Avx2,
-    dot_f32: one::<false>,
-    dot_f32_x4: four::<false>,
-    l2_f32: one::<true>,
-    l2_f32_x4: four::<true>,
-    dot_f16: scalar::dot_f16,
-    dot_f16_x4: scalar::dot_f16_x4,
-    l2_f16: scalar::l2_f16,
-    l2_f16_x4: scalar::l2_f16_x4,
+    dot_f32: one::<false, BLOCK>,
+    dot_f32_x4: four::<false, BLOCK>,
+    l2_f32: one::<true, BLOCK>,
+    l2_f32_x4: four::<true, BLOCK>,
+    dot_f16: one::<false, HALF_BLOCK>,
+    dot_f16_x4: four::<false, HALF_BLOCK>,
+    l2_f16: one::<true, HALF_BLOCK>,
+    l2_f16_x4: four::<true, HALF_BLOCK>,
     arrange_int8: scalar::arrange_int8,
-    dot_int8: scalar::dot_int8,
-    dot_int8_x4: scalar::dot_int8_x4,
-    arrange_int4: scalar::arrange_int4,
-    dot_int4: scalar::dot_int4,
-    dot_int4_x4: scalar::dot_int4_x4,
-    arrange_bits1: scalar::arrange_bits1,
-    dot_bits1: scalar::dot_bits1,
-    dot_bits1_x4: scalar::dot_bits1_x4,
+    dot_int8,
+    dot_int8_x4,
+    arrange_int4,
+    dot_int4,
+    dot_int4_x4,
+    arrange_bits1,
+    dot_bits1,
+    dot_bits1_x4,
 };
+
+/// Bytes of one f16 for each lane.
+pub(super) const HALF_BLOCK: usize = LANES * F16;
 
 const VECTOR: usize = size_of::<__m256>();
 
@@ -37,9 +47,9 @@ pub(super) fn prefetch(row: &[u8], lines: usize) {
     }
 }
 
-#[target_feature(enable = "avx2")]
-fn one<const L2: bool>(query: &[f32], row: &[u8]) -> f32 {
-    let [sums] = accumulate::<L2, 1>(query, [row]);
+#[target_feature(enable = "avx2,f16c")]
+fn one<const L2: bool, const ROW: usize>(query: &[f32], row: &[u8]) -> f32 {
+    let [sums] = accumulate::<L2, ROW, 1>(query, [row]);
     reduce_one(sums)
 }
 
@@ -51,9 +61,9 @@ pub(super) fn reduce_one(sums: __m128) -> f32 {
     _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)))
 }
 
-#[target_feature(enable = "avx2")]
-fn four<const L2: bool>(query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
-    reduce_four(accumulate::<L2, 4>(query, rows))
+#[target_feature(enable = "avx2,f16c")]
+fn four<const L2: bool, const ROW: usize>(query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
+    reduce_four(accumulate::<L2, ROW, 4>(query, rows))
 }
 
 /// The last two steps of the reduction, for four rows at once.
@@ -69,14 +79,14 @@ pub(super) fn reduce_four([a, b, c, d]: [__m128; 4]) -> [f32; 4] {
     out
 }
 
-/// The lanes of `N` rows, reduced from 16 to 4.
+/// The lanes of `N` rows with blocks of `ROW` bytes, reduced from 16 to 4.
 #[inline]
-#[target_feature(enable = "avx2")]
-fn accumulate<const L2: bool, const N: usize>(query: &[f32], rows: [&[u8]; N]) -> [__m128; N] {
-    rows.iter().for_each(|row| check(query, row));
+#[target_feature(enable = "avx2,f16c")]
+fn accumulate<const L2: bool, const ROW: usize, const N: usize>(query: &[f32], rows: [&[u8]; N]) -> [__m128; N] {
+    rows.iter().for_each(|row| check_row::<ROW>(query, row));
     let (query_blocks, query_tail) = bytemuck::cast_slice(query).as_chunks::<BLOCK>();
     let rows = rows.map(|row| {
-        let (blocks, tail) = row.as_chunks::<BLOCK>();
+        let (blocks, tail) = row.as_chunks::<ROW>();
         (&blocks[..query_blocks.len()], tail)
     });
     let mut lanes = [[_mm256_setzero_ps(); 2]; N];
@@ -89,11 +99,10 @@ fn accumulate<const L2: bool, const N: usize>(query: &[f32], rows: [&[u8]; N]) -
         }
     }
     for half in 0..2 {
-        let from = half * VECTOR;
-        if query_tail.len() > from {
-            let q = load_tail(&query_tail[from..]);
+        if query_tail.len() > half * BLOCK / 2 {
+            let q = load_half::<BLOCK>(query_tail, half);
             for (lanes, (_, tail)) in lanes.iter_mut().zip(&rows) {
-                lanes[half] = add_term::<L2>(lanes[half], q, load_tail(&tail[from..]));
+                lanes[half] = add_term::<L2>(lanes[half], q, load_half::<ROW>(tail, half));
             }
         }
     }
@@ -101,6 +110,13 @@ fn accumulate<const L2: bool, const N: usize>(query: &[f32], rows: [&[u8]; N]) -
         let eight = _mm256_add_ps(low, high);
         _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight))
     })
+}
+
+/// Checks a row of f32 or of f16, whichever has blocks of `ROW` bytes.
+#[inline]
+pub(super) fn check_row<const ROW: usize>(query: &[f32], row: &[u8]) {
+    const { assert!(ROW == BLOCK || ROW == HALF_BLOCK) }
+    if ROW == BLOCK { check(query, row) } else { check_f16(query, row) }
 }
 
 #[inline]
@@ -116,20 +132,273 @@ fn add_term<const L2: bool>(lanes: __m256, q: __m256, x: __m256) -> __m256 {
 }
 
 #[inline]
-#[target_feature(enable = "avx2")]
-fn load(block: &[u8; BLOCK]) -> [__m256; 2] {
-    let from: *const f32 = block.as_ptr().cast();
-    // SAFETY: the two loads read the 2 × 32 bytes of `block`, and need no alignment.
-    unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(BLOCK / F32 / 2))] }
+#[target_feature(enable = "avx2,f16c")]
+fn load<const ROW: usize>(block: &[u8; ROW]) -> [__m256; 2] {
+    let (halves, _) = block.as_chunks();
+    if ROW == BLOCK {
+        [0, 1].map(|half| _mm256_castsi256_ps(load_32(&halves[half])))
+    } else {
+        let (halves, _) = block.as_chunks();
+        [0, 1].map(|half| _mm256_cvtph_ps(load_16(&halves[half])))
+    }
 }
 
-/// The first eight elements of `bytes`; zeros where it has fewer.
+/// Eight elements, of the first or the second half of a block that is cut short; zeros where it has fewer.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn load_half<const ROW: usize>(tail: &[u8], half: usize) -> __m256 {
+    let bytes = load_tail(&tail[half * ROW / 2..]);
+    if ROW == BLOCK { _mm256_castsi256_ps(bytes) } else { _mm256_cvtph_ps(_mm256_castsi256_si128(bytes)) }
+}
+
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load_tail(bytes: &[u8]) -> __m256 {
-    let elements = _mm256_set1_epi32((bytes.len().min(VECTOR) / F32) as i32);
-    let mask = _mm256_cmpgt_epi32(elements, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    // SAFETY: element i is read only where i < bytes.len() / 4, which lies within `bytes`; the load needs no alignment
-    // and never faults for the elements it does not read.
-    unsafe { _mm256_maskload_ps(bytes.as_ptr().cast(), mask) }
+fn load_16(bytes: &[u8; VECTOR / 2]) -> __m128i {
+    // SAFETY: the load reads the 16 bytes of `bytes`, and needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_32(bytes: &[u8; VECTOR]) -> __m256i {
+    // SAFETY: the load reads the 32 bytes of `bytes`, and needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// The first 32 bytes of `bytes`; zeros where it has fewer.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_tail(bytes: &[u8]) -> __m256i {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let rest = rest.iter().rev().fold(0, |word, &byte| word << 8 | i32::from(byte));
+    let place = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    let end = _mm256_set1_epi32(words.len().min(VECTOR / 4) as i32);
+    // SAFETY: word i of 4 bytes is read only where i < words.len(), which lies within `bytes`; the load needs no
+    // alignment and never faults for the words it does not read.
+    let words = unsafe { _mm256_maskload_epi32(bytes.as_ptr().cast(), _mm256_cmpgt_epi32(end, place)) };
+    _mm256_or_si256(words, _mm256_and_si256(_mm256_cmpeq_epi32(end, place), _mm256_set1_epi32(rest)))
+}
+
+#[target_feature(enable = "avx2")]
+fn dot_int8(query: &Int8Query, row: &[u8]) -> i64 {
+    let [sum] = int8(query, [row]);
+    sum
+}
+
+#[target_feature(enable = "avx2")]
+fn dot_int8_x4(query: &Int8Query, rows: [&[u8]; 4]) -> [i64; 4] {
+    int8(query, rows)
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn int8<const N: usize>(query: &Int8Query, rows: [&[u8]; N]) -> [i64; N] {
+    rows.iter().for_each(|row| query.check(row));
+    let (query_blocks, query_tail) = bytemuck::cast_slice(&query.words).as_chunks::<BLOCK>();
+    let rows = rows.map(|row| {
+        let (blocks, tail) = row.as_chunks::<VECTOR>();
+        (&blocks[..query_blocks.len()], tail)
+    });
+    let mut sums = [[_mm256_setzero_si256(); 2]; N];
+    let add = |sums: &mut __m256i, q, x| {
+        *sums = _mm256_add_epi32(*sums, _mm256_madd_epi16(q, _mm256_cvtepi8_epi16(x)));
+    };
+    for i in 0..query_blocks.len() {
+        let (q, _) = query_blocks[i].as_chunks();
+        let q = [load_32(&q[0]), load_32(&q[1])];
+        for (sums, (blocks, _)) in sums.iter_mut().zip(&rows) {
+            let (x, _) = blocks[i].as_chunks();
+            add(&mut sums[0], q[0], load_16(&x[0]));
+            add(&mut sums[1], q[1], load_16(&x[1]));
+        }
+    }
+    for half in 0..2 {
+        if query_tail.len() > half * VECTOR {
+            let q = load_tail(&query_tail[half * VECTOR..]);
+            for (sums, (_, tail)) in sums.iter_mut().zip(&rows) {
+                add(&mut sums[half], q, _mm256_castsi256_si128(load_tail(&tail[half * VECTOR / 2..])));
+            }
+        }
+    }
+    sums.map(|sums| {
+        let sums: [i32; LANES] = bytemuck::cast(sums);
+        sums.into_iter().map(i64::from).sum()
+    })
+}
+
+/// The two halves, as bytes of the query for each 32 of a row: 32 for low nibbles, then 32 for high ones.
+fn arrange_int4(values: &[i8], query: &mut Int4Query) {
+    let (low, high) = values.split_at(values.len().div_ceil(2));
+    query.dimension = values.len();
+    query.low.clear();
+    query.low.resize(low.len().next_multiple_of(VECTOR) * 2, 0);
+    for (i, part) in low.chunks(VECTOR).enumerate() {
+        query.low[2 * i * VECTOR..][..part.len()].copy_from_slice(part);
+    }
+    for (i, part) in high.chunks(VECTOR).enumerate() {
+        query.low[(2 * i + 1) * VECTOR..][..part.len()].copy_from_slice(part);
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn dot_int4(query: &Int4Query, row: &[u8]) -> i32 {
+    let [sum] = int4(query, [row]);
+    sum_of_eight(sum)
+}
+
+#[target_feature(enable = "avx2")]
+fn dot_int4_x4(query: &Int4Query, rows: [&[u8]; 4]) -> [i32; 4] {
+    sums_of_eight(int4(query, rows))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn int4<const N: usize>(query: &Int4Query, rows: [&[u8]; N]) -> [__m256i; N] {
+    rows.iter().for_each(|row| query.check(row));
+    // A word takes 4 times 4 products: 16 · 15 · 128 = 30,720 < 2¹⁵.
+    sum_words::<N, 2, 4>(&query.low, rows, |[low, high], x| {
+        let nibble = _mm256_set1_epi8(15);
+        let low = _mm256_maddubs_epi16(_mm256_and_si256(x, nibble), low);
+        let high = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16::<4>(x), nibble), high);
+        _mm256_add_epi16(low, high)
+    })
+}
+
+/// The sum over all blocks of 32 bytes of a row of the words that `products` makes of a block and its `Q` vectors of
+/// the query, of which `GROUP` do not overflow a word.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum_words<const N: usize, const Q: usize, const GROUP: usize>(
+    query: &[i8],
+    rows: [&[u8]; N],
+    products: impl Fn([__m256i; Q], __m256i) -> __m256i,
+) -> [__m256i; N] {
+    let (vectors, _) = bytemuck::cast_slice(query).as_chunks::<VECTOR>();
+    let (query, _) = vectors.as_chunks::<Q>();
+    let rows = rows.map(|row| row.as_chunks::<VECTOR>());
+    let whole = rows[0].0.len();
+    let mut sums = [_mm256_setzero_si256(); N];
+    for (group, query) in query[..whole].chunks(GROUP).enumerate() {
+        let mut words = [_mm256_setzero_si256(); N];
+        let rows = rows.map(|(blocks, _)| &blocks[group * GROUP..][..query.len()]);
+        for (i, q) in query.iter().enumerate() {
+            for (words, row) in words.iter_mut().zip(rows) {
+                *words = _mm256_add_epi16(*words, products(q.each_ref().map(|q| load_32(q)), load_32(&row[i])));
+            }
+        }
+        for (sums, words) in sums.iter_mut().zip(words) {
+            *sums = add_words(*sums, words);
+        }
+    }
+    if let Some(q) = query.get(whole) {
+        for (sums, (_, tail)) in sums.iter_mut().zip(rows) {
+            *sums = add_words(*sums, products(q.each_ref().map(|q| load_32(q)), load_tail(tail)));
+        }
+    }
+    sums
+}
+
+/// Adds pairs of words to 32-bit sums.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_words(sums: __m256i, words: __m256i) -> __m256i {
+    _mm256_add_epi32(sums, _mm256_madd_epi16(words, _mm256_set1_epi16(1)))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn sum_of_eight(sums: __m256i) -> i32 {
+    let four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+    let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b11_10_11_10>(four));
+    _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<0b01_01_01_01>(two)))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn sums_of_eight([a, b, c, d]: [__m256i; 4]) -> [i32; 4] {
+    let four = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    bytemuck::cast(_mm_add_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256::<1>(four)))
+}
+
+/// Components that meet one vector of a row of bits.
+const BITS: usize = 8 * VECTOR;
+
+/// For each 32 bytes of a row eight vectors: the components that meet bit 0 of each byte, then bit 4, 1, 5, 2, 6, 3 and
+/// 7; times 8, 4, 2 and 1, as bits 0 to 3 of a byte mask out 1, 2, 4 and 8. That leaves 5 bits a component: where more
+/// are needed, the query is two digits of base 16, one behind the other.
+#[target_feature(enable = "avx2")]
+fn arrange_bits1(values: &[i8], query: &mut Bits1Query) {
+    query.set_bits(values);
+    query.components.clear();
+    if query.bits <= 5 {
+        arrange_digit(values, &mut query.components, |value| value);
+    } else {
+        let low = |value: i8| (value << 4) >> 4;
+        arrange_digit(values, &mut query.components, low);
+        arrange_digit(values, &mut query.components, |value| ((i16::from(value) - i16::from(low(value))) >> 4) as i8);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn arrange_digit(values: &[i8], components: &mut Vec<i8>, digit: impl Fn(i8) -> i8) {
+    for values in values.chunks(BITS) {
+        let mut digits = [0; BITS];
+        digits.iter_mut().zip(values).for_each(|(to, &value)| *to = digit(value));
+        // Register m holds bytes 16 · m to 16 · m + 15 of either half. Interleaving registers m and m + 4 takes byte i of
+        // a half to 2 · i mod 127: four times, and the upper four bits of i, which tell the byte of a row, are the lower.
+        let (sixteens, _) = bytemuck::cast_slice(&digits).as_chunks();
+        let mut registers: [__m256i; 8] =
+            std::array::from_fn(|m| _mm256_set_m128i(load_16(&sixteens[m + 8]), load_16(&sixteens[m])));
+        for _ in 0..4 {
+            registers = std::array::from_fn(|m| {
+                let (a, b) = (registers[m / 2], registers[m / 2 + 4]);
+                if m % 2 == 0 { _mm256_unpacklo_epi8(a, b) } else { _mm256_unpackhi_epi8(a, b) }
+            });
+        }
+        for bit in [0, 4, 1, 5, 2, 6, 3, 7] {
+            let scaled = (bit % 4..3).fold(registers[bit], |x, _| _mm256_add_epi8(x, x));
+            components.extend_from_slice(&bytemuck::cast::<_, [i8; VECTOR]>(scaled));
+        }
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn dot_bits1(query: &Bits1Query, row: &[u8]) -> i32 {
+    query.check(row);
+    digits(query, |digit| bits1(digit, [row]).map(|sum| sum_of_eight(sum)))[0]
+}
+
+#[target_feature(enable = "avx2")]
+fn dot_bits1_x4(query: &Bits1Query, rows: [&[u8]; 4]) -> [i32; 4] {
+    rows.iter().for_each(|row| query.check(row));
+    digits(query, |digit| sums_of_eight(bits1(digit, rows)))
+}
+
+/// The sums of what `dot` gives for each digit, by weight.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn digits<const N: usize>(query: &Bits1Query, dot: impl Fn(&[i8]) -> [i32; N]) -> [i32; N] {
+    let one = query.dimension.next_multiple_of(BITS);
+    let (low, high) = query.components.split_at(one);
+    let mut sums = dot(low).map(|sum| sum >> 3);
+    if !high.is_empty() {
+        sums.iter_mut().zip(dot(high)).for_each(|(sum, high)| *sum += high << 1);
+    }
+    sums
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn bits1<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [__m256i; N] {
+    // A word takes 15 times 16 products: 240 · 8 · 16 = 30,720 < 2¹⁵.
+    sum_words::<N, 8, 15>(query, rows, |q, x| {
+        let nibbles = [x, _mm256_srli_epi16::<4>(x)];
+        let mut words = _mm256_setzero_si256();
+        for (i, q) in q.into_iter().enumerate() {
+            let bits = _mm256_and_si256(nibbles[i % 2], _mm256_set1_epi8(1 << (i / 2)));
+            words = _mm256_add_epi16(words, _mm256_maddubs_epi16(bits, q));
+        }
+        words
+    })
 }

@@ -21,3 +21,16 @@ pub use reader::{FactorsView, KeysView, LinksView, Segment, TombstonesView};
 #[cfg(feature = "mmap")]
 pub use save::save_atomic;
 pub use writer::{SegmentWriter, order_by_key};
+
+/// The fingerprint of a vector: the CRC-32 of its components as little-endian `f32`.
+///
+/// ```
+/// use twindex::segment::fingerprint;
+///
+/// assert_ne!(fingerprint(&[1.0, 2.0]), fingerprint(&[2.0, 1.0]));
+/// ```
+pub fn fingerprint(vector: &[f32]) -> u32 {
+    let mut crc = crc::Hasher::new();
+    vector.iter().for_each(|x| crc.update(&x.to_le_bytes()));
+    crc.finalize()
+}

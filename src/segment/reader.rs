@@ -167,6 +167,18 @@ impl<S: Storage + ?Sized> Segment<S> {
         self.layout.file_len
     }
 
+    /// Bytes up to where fingerprints and originals begin: what searches touch lies before, if they do not rerank. The
+    /// whole file, where there are neither.
+    pub fn searched_len(&self) -> u64 {
+        let beyond = [SectionKind::Fingerprints, SectionKind::Originals];
+        beyond
+            .into_iter()
+            .filter_map(|kind| self.layout.get(kind))
+            .map(|place| place.offset)
+            .min()
+            .unwrap_or(self.file_len())
+    }
+
     /// Name and length in bytes of each section, in the order of the file; header and section table are named too.
     /// Only padding is missing from the sum.
     pub fn section_bytes(&self) -> Vec<(&'static str, u64)> {

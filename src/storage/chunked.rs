@@ -587,6 +587,21 @@ impl Rows for ChunkedRows {
         })
     }
 
+    fn run(&self, first: u32, max: u32) -> Option<&[u8]> {
+        let count = self.count();
+        if first >= count {
+            return None;
+        }
+        // The rest of the chunk, as far as it is published.
+        let (start, rows) = self.chunks.plan.span(self.chunks.plan.locate(first).0);
+        let end = (start + rows).min(u64::from(count)).min(u64::from(first) + u64::from(max.max(1)));
+        let n = (end - u64::from(first)) as usize;
+        // SAFETY: `first` < `count`, which was loaded.
+        let row = unsafe { self.chunks.address(first) };
+        // SAFETY: `n` published rows lie in this chunk one after the other; none is written while `self` is borrowed.
+        Some(unsafe { NonNull::slice_from_raw_parts(row, n * self.chunks.stride).as_ref() })
+    }
+
     fn fetch(&self, ids: &[u32], out: &mut RowBuf) -> Result<()> {
         fetch_resident(self, ids, out)
     }

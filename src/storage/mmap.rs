@@ -28,6 +28,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct MmapStorage {
     map: Option<Mmap>,
+    /// A copy of the first bytes, in memory of this process.
+    front: Option<Mmap>,
 }
 
 impl MmapStorage {
@@ -45,14 +47,14 @@ impl MmapStorage {
     /// [`Error::Io`] where the file cannot be mapped.
     pub fn from_file(file: &File) -> Result<Self> {
         if file.metadata()?.len() == 0 {
-            return Ok(Self { map: None });
+            return Ok(Self { map: None, front: None });
         }
         // SAFETY: the bytes of a map must not change under the `&[u8]` that `as_slice` gives. The map is private to
         // this process and read-only here; that nobody writes to or truncates the file meanwhile is the contract in
         // the type's documentation, which a program cannot check.
         #[expect(unsafe_code, reason = "mapping a file is unsafe by nature")]
         let map = unsafe { Mmap::map(file) }?;
-        Ok(Self { map: Some(map) })
+        Ok(Self { map: Some(map), front: None })
     }
 
     /// Reads the file at `path` into memory of this process, on huge pages where the system has them: random reads of
@@ -62,19 +64,23 @@ impl MmapStorage {
     /// # Errors
     /// [`Error::Io`] where the file cannot be read or is no regular file, [`Error::OutOfMemory`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let mut file = open_regular(path.as_ref())?;
+        let file = open_regular(path.as_ref())?;
         let bytes = file.metadata()?.len();
-        if bytes == 0 {
-            return Ok(Self { map: None });
+        Ok(Self { map: read_first(&file, bytes)?, front: None })
+    }
+
+    /// Reads only the first `bytes` bytes of the file, and maps the rest: for a file whose end is rarely looked at.
+    /// [`slice`](Storage::slice) gives either part, [`as_slice`](Storage::as_slice) the whole only where all was read.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and as [`open`](Self::open) for the rest.
+    pub fn read_front(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
+        let file = open_regular(path.as_ref())?;
+        let all = file.metadata()?.len();
+        if bytes >= all {
+            return Ok(Self { map: read_first(&file, all)?, front: None });
         }
-        let refused = |_| Error::OutOfMemory { bytes };
-        let mut map =
-            MmapMut::map_anon(usize::try_from(bytes).map_err(|_| Error::OutOfMemory { bytes })?).map_err(refused)?;
-        #[cfg(target_os = "linux")]
-        // Without huge pages, rows are only slower to reach.
-        let _ = map.advise(memmap2::Advice::HugePage);
-        file.read_exact(&mut map)?;
-        Ok(Self { map: Some(map.make_read_only()?) })
+        Ok(Self { front: read_first(&file, bytes)?, ..Self::from_file(&file)? })
     }
 
     /// Asks the operating system to read the whole file ahead. Only a hint: nothing fails where it is not understood.
@@ -103,6 +109,20 @@ impl MmapStorage {
     }
 }
 
+/// The first bytes of a file, in memory; nothing for none.
+fn read_first(mut file: &File, bytes: u64) -> Result<Option<Mmap>> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let refused = || Error::OutOfMemory { bytes };
+    let mut map = MmapMut::map_anon(usize::try_from(bytes).map_err(|_| refused())?).map_err(|_| refused())?;
+    #[cfg(target_os = "linux")]
+    // Without huge pages, rows are only slower to reach.
+    let _ = map.advise(memmap2::Advice::HugePage);
+    file.read_exact(&mut map)?;
+    Ok(Some(map.make_read_only()?))
+}
+
 /// Opens a file whose length says what it holds. Directories, devices and pipes are refused, and a pipe before it is
 /// opened: that would wait for somebody to write.
 fn open_regular(path: &Path) -> Result<File> {
@@ -129,6 +149,15 @@ impl Storage for MmapStorage {
 
     #[inline]
     fn as_slice(&self) -> Option<&[u8]> {
-        Some(self.bytes())
+        self.front.is_none().then(|| self.bytes())
+    }
+
+    fn slice(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        let (from, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        let end = from.checked_add(len)?;
+        match &self.front {
+            Some(front) if end <= front.len() => front.get(from..end),
+            _ => self.bytes().get(from..end),
+        }
     }
 }

@@ -50,6 +50,12 @@ pub trait Storage {
     fn as_slice(&self) -> Option<&[u8]> {
         None
     }
+
+    /// The bytes `offset..offset + len` as one slice, when they are resident: of a storage that is resident in parts,
+    /// one of the parts.
+    fn slice(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        self.as_slice()?.get(usize::try_from(offset).ok()?..)?.get(..usize::try_from(len).ok()?)
+    }
 }
 
 /// Rows of `stride` bytes, addressed by id.
@@ -63,6 +69,13 @@ pub trait Rows {
     /// The row, where it can be borrowed. The hot path: no copy, no lock.
     /// `None` if the id is out of range or the bytes are not resident.
     fn resident(&self, id: u32) -> Option<&[u8]>;
+
+    /// Rows from `first` on that can be borrowed and lie one after the other: at least one and at most `max` (but not
+    /// 0). `None` where [`resident`](Rows::resident) gives none.
+    fn run(&self, first: u32, max: u32) -> Option<&[u8]> {
+        let _ = max;
+        self.resident(first)
+    }
 
     /// Copies the rows `ids` into `out`, in their order (reading sorted and coalesced where that pays).
     ///
@@ -226,6 +239,11 @@ macro_rules! storage_behind {
             #[inline]
             fn as_slice(&self) -> Option<&[u8]> {
                 (**self).as_slice()
+            }
+
+            #[inline]
+            fn slice(&self, offset: u64, len: u64) -> Option<&[u8]> {
+                (**self).slice(offset, len)
             }
         }
     )*};

@@ -64,10 +64,7 @@ impl<S: Storage + ?Sized> Section<S> {
     pub fn as_slice(&self) -> Option<&[u8]> {
         match &self.copy {
             Some(copy) => Some(copy),
-            None => {
-                let from = usize::try_from(self.offset).ok()?;
-                self.storage.as_slice()?.get(from..)?.get(..usize::try_from(self.len).ok()?)
-            }
+            None => self.storage.slice(self.offset, self.len),
         }
     }
 
@@ -282,6 +279,12 @@ impl<S: Storage + ?Sized> Rows for SectionRows<S> {
             return None;
         }
         bytes.get(id as usize * self.stride..)?.get(..self.stride)
+    }
+
+    fn run(&self, first: u32, max: u32) -> Option<&[u8]> {
+        let bytes = self.as_slice()?;
+        let rows = max.clamp(1, self.count.checked_sub(first).filter(|&left| left > 0)?);
+        bytes.get(first as usize * self.stride..)?.get(..rows as usize * self.stride)
     }
 
     /// Non-resident rows are read in the order of their ids; rows with gaps of at most [`GAP_BYTES`] between them

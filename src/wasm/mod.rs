@@ -196,7 +196,7 @@ impl RawIndex {
 
     /// The vector of a key, as it was added.
     pub fn get(&mut self, key: u64) -> Result<Option<Vec<f32>>, JsValue> {
-        self.index.get(key).map_err(thrown)
+        Ok(self.index.get(key).map_err(thrown)?.map(|stored| stored.vector))
     }
 
     /// Adds a row under a new key.

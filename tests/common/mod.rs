@@ -29,3 +29,8 @@ pub fn normal_index(kind: IndexKind, metric: Metric, rows: usize, dimension: usi
 pub fn top(k: usize) -> SearchParams<'static> {
     SearchParams::new(k)
 }
+
+/// The vector of a key.
+pub fn stored(index: &Index, key: u64) -> Option<Vec<f32>> {
+    index.get(key).unwrap().map(|stored| stored.vector)
+}

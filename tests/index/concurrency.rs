@@ -2,6 +2,7 @@
 
 use crate::common::oracle::{assert_well_formed, bits, nearest, numbered, recall};
 use crate::common::random::Random;
+use crate::common::stored;
 use crate::common::{builder, kinds_and_metrics, normal_index, top};
 use std::collections::BTreeSet;
 use std::sync::Barrier;
@@ -125,7 +126,7 @@ fn searches_saves_and_changes_get_along() {
                         }
                         let key = seed % STEADY;
                         assert!(index.contains(key));
-                        let got = index.get(key).unwrap().unwrap();
+                        let got = stored(&index, key).unwrap();
                         assert!((0..TURNS).any(|turn| got == vector(key, turn)), "{got:?} is no vector of {key}");
                         let keys = index.keys();
                         assert_eq!(keys.iter().filter(|&&key| is_steady(key)).count() as u64, STEADY);
@@ -216,7 +217,7 @@ fn many_threads_adding_one_key_make_one_row() {
             });
             assert_eq!(winners.len(), 1, "{winners:?}");
             let i = winners[0];
-            assert_eq!(index.get(7).unwrap(), Some(vec![i as f32 + 1.0; 4]));
+            assert_eq!(stored(&index, 7), Some(vec![i as f32 + 1.0; 4]));
             let keys: Vec<u64> = if round % 2 == 0 { vec![7] } else { vec![100 + i, 7] };
             assert_eq!(index.keys(), keys);
             assert_eq!(index.search(&[1.0; 4], &top(100)).unwrap().len(), keys.len());

@@ -2,6 +2,7 @@
 
 use crate::common::oracle::{assert_well_formed, bits, distance, nearest, numbered};
 use crate::common::random::Random;
+use crate::common::stored;
 use crate::common::{builder, kinds_and_metrics, normal_index, top};
 use twindex::{Filter, Hit, Index, IndexKind, Metric, OpenOptions, Residency};
 
@@ -43,7 +44,7 @@ fn the_first_vector_is_as_good_as_any_and_comes_back_as_given() {
         index.add(5, &[3.0, 4.0]).unwrap();
         assert_eq!(bits(&index.search(&[3.0, 4.0], &top(1)).unwrap()).len(), 1);
         assert!(index.search(&[3.0, 4.0], &top(1)).unwrap()[0].distance < 1e-6);
-        assert_eq!(index.get(5).unwrap(), Some(vec![3.0, 4.0]));
+        assert_eq!(stored(&index, 5), Some(vec![3.0, 4.0]));
         let index = builder(kind, Metric::Cosine, 2).build().unwrap();
         index.add_batch(&[1, 2], &[3.0, 4.0, -0.6, 0.8]).unwrap();
         for (key, query) in [(1, [3.0, 4.0]), (2, [-0.6, 0.8])] {

@@ -2,6 +2,7 @@
 
 use crate::common::oracle::{assert_well_formed, distance, nearest, recall};
 use crate::common::random::Random;
+use crate::common::stored;
 use crate::common::{builder, kinds_and_metrics, top};
 use std::collections::BTreeMap;
 use twindex::{Error, Filter, Index, IndexKind, Metric, OpenOptions, Residency};
@@ -23,7 +24,7 @@ fn every_u64_is_a_key() {
             assert_eq!(found, BORDERS);
             for (&key, row) in BORDERS.iter().zip(rows.chunks(3)) {
                 assert!(index.contains(key));
-                assert_eq!(index.get(key).unwrap().as_deref(), Some(row));
+                assert_eq!(stored(&index, key).as_deref(), Some(row));
                 let only = index.search(row, &top(10).filter(Filter::keys(&[key]))).unwrap();
                 assert_eq!(only.iter().map(|hit| hit.key).collect::<Vec<_>>(), [key]);
             }
@@ -62,7 +63,7 @@ fn key_and_vector_stay_together_through_parallel_builds() {
         assert_eq!(index.keys(), keys);
         for i in (0..2500).step_by(9) {
             for hit in index.search(row(i), &top(10)).unwrap() {
-                let vector = index.get(hit.key).unwrap().unwrap();
+                let vector = stored(&index, hit.key).unwrap();
                 assert_eq!(key_of(&vector, hit.key & 0xff), hit.key);
                 assert_eq!(hit.distance == 0.0, vector == row(i));
             }
@@ -79,7 +80,7 @@ fn a_key_twice_is_refused_and_the_first_stays() {
         let index = builder(kind, metric, 2).build().unwrap();
         index.add(7, &a).unwrap();
         assert!(matches!(index.add(7, &b), Err(Error::DuplicateKey { key: 7 })));
-        assert_eq!((index.len(), index.get(7).unwrap()), (1, Some(a.to_vec())));
+        assert_eq!((index.len(), stored(&index, 7)), (1, Some(a.to_vec())));
         for keys in [[1, 2, 1], [2, 1, 1], [1, 2, 7], [7, 1, 2]] {
             let vectors = [1.0, 1.0, 2.0, 1.0, 3.0, 1.0];
             let repeated = if keys.contains(&7) { 7 } else { 1 };
@@ -88,7 +89,7 @@ fn a_key_twice_is_refused_and_the_first_stays() {
             assert_eq!(index.keys(), [7]);
         }
         index.update(7, &b).unwrap();
-        assert_eq!((index.len(), index.get(7).unwrap()), (1, Some(b.to_vec())));
+        assert_eq!((index.len(), stored(&index, 7)), (1, Some(b.to_vec())));
         assert_eq!(index.search(&b, &top(5)).unwrap().len(), 1);
     }
 }
@@ -315,7 +316,7 @@ fn keys_come_back_with_their_new_vectors_only() {
         }
     }
     for (key, vector) in (0..).zip(&vectors) {
-        assert_eq!(index.get(key).unwrap().as_ref(), Some(vector));
+        assert_eq!(stored(&index, key).as_ref(), Some(vector));
         assert_eq!(index.search(vector, &top(1)).unwrap()[0].key, key);
     }
 }
@@ -350,7 +351,7 @@ fn one_key_updated_without_end_stays_one_row_to_see() {
         let (index, _) = crate::common::normal_index(kind, metric, 20, 5, 1);
         for (i, vector) in (1..).zip(Random::new(2).normals(400 * 5).chunks(5)) {
             index.update(7, vector).unwrap();
-            assert_eq!(index.get(7).unwrap().as_deref(), Some(vector));
+            assert_eq!(stored(&index, 7).as_deref(), Some(vector));
             let hits = index.search(vector, &top(100)).unwrap();
             assert_well_formed(&hits);
             assert_eq!((hits.len(), index.len()), (20, 20));

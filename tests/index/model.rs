@@ -4,6 +4,7 @@
 //! `PROPTEST_CASES` asks for more cases.
 
 use crate::common::oracle::{assert_well_formed, distance, nearest};
+use crate::common::stored;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use std::collections::BTreeMap;
@@ -161,7 +162,7 @@ impl Twin {
         assert!(keys.iter().eq(self.model.keys()));
         for (&key, vector) in &self.model {
             assert!(index.contains(key));
-            assert_eq!(index.get(key).unwrap().as_ref(), Some(vector));
+            assert_eq!(stored(&index, key).as_ref(), Some(vector));
         }
         assert!(!index.contains(1000) && index.get(1000).unwrap().is_none());
     }

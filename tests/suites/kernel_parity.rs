@@ -1,8 +1,8 @@
 //! Kernel parity, written once as plain functions over `Level::available()`: a harness stamps them as tests, the native
 //! one with `#[test]`, the one for WebAssembly with `#[wasm_bindgen_test]`.
 
-use twindex::kernel::scalar;
-use twindex::{Kernels, Level};
+use twindex::kernel::{Bits1Query, INT8_QUERY_MAX, Int4Query, Int8Query, scalar};
+use twindex::{Kernels, Level, MAX_DIMENSION};
 
 /// Stamps every test of the suite with a harness's attribute.
 macro_rules! stamp {
@@ -17,6 +17,14 @@ macro_rules! stamp {
             bytes_around_a_row_do_not_matter,
             error_is_within_the_bound,
             every_component_counts,
+            f16_values_widen_exactly,
+            f16_rows_give_the_bits_of_f32_rows,
+            bytes_around_an_f16_row_do_not_matter,
+            every_f16_component_counts,
+            integer_dots_are_exact,
+            integer_dots_are_exact_at_the_largest_dimension,
+            bytes_around_a_row_of_codes_do_not_matter,
+            every_code_counts,
         }
     };
     ($attribute:meta: $($test:ident,)*) => {
@@ -280,4 +288,360 @@ pub fn every_component_counts() {
             }
         }
     }
+}
+
+/// The value of a finite f16, by the definition of the format.
+fn widened(half: u16) -> f32 {
+    let (exponent, fraction) = (i32::from(half >> 10 & 31), f64::from(half & 1023) / 1024.0);
+    let magnitude = if exponent == 0 { fraction * 2f64.powi(-14) } else { (1.0 + fraction) * 2f64.powi(exponent - 15) };
+    (if half >> 15 == 1 { -magnitude } else { magnitude }) as f32
+}
+
+fn half_bytes(row: &[u16]) -> Vec<u8> {
+    row.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// The dot products and the distances of f16 rows, each in the form for one and for four.
+fn f16_results(kernels: &Kernels, query: &[f32], rows: [&[u8]; 4]) -> [[f32; 4]; 4] {
+    [
+        rows.map(|row| kernels.dot_f16(query, row)),
+        kernels.dot_f16_x4(query, rows),
+        rows.map(|row| kernels.l2_f16(query, row)),
+        kernels.l2_f16_x4(query, rows),
+    ]
+}
+
+/// Each finite f16, subnormal ones too, at one place of a row or another.
+pub fn f16_values_widen_exactly() {
+    const N: usize = 37;
+    let finite: Vec<u16> = (0..=u16::MAX).filter(|half| half >> 10 & 31 != 31).collect();
+    assert_eq!(finite.len(), 2 * 31 * 1024);
+    for kernels in available() {
+        for (i, values) in finite.as_chunks::<4>().0.iter().enumerate() {
+            let place = i % N;
+            let (mut query, mut rows) = ([0.0; N], [[0; 2 * N]; 4]);
+            query[place] = 1.0;
+            for (row, value) in rows.iter_mut().zip(values) {
+                row[2 * place..][..2].copy_from_slice(&value.to_le_bytes());
+            }
+            let rows = rows.each_ref().map(|row| &row[..]);
+            let (fours, one) = (kernels.dot_f16_x4(&query, rows), kernels.dot_f16(&query, rows[0]));
+            for (&got, &value) in fours.iter().chain([&one]).zip(values.iter().chain([&values[0]])) {
+                // A sum never is −0.0.
+                assert_same_bits(got, 0.0 + widened(value), format_args!("{} {value:#06x}", kernels.level()));
+            }
+        }
+    }
+}
+
+/// The f16 kernels of every level give the bits that the f32 oracle gives for the widened row.
+pub fn f16_rows_give_the_bits_of_f32_rows() {
+    let mut random = Random(7);
+    for kernels in available() {
+        for n in dimensions() {
+            for extreme in [false, true] {
+                let query = if extreme { random.extreme_vector(n) } else { random.vector(n) };
+                let rows: [Vec<u16>; 4] =
+                    std::array::from_fn(|_| (0..n).map(|_| random.next() as u16).map(finite_half).collect());
+                let halves = rows.each_ref().map(|row| half_bytes(row));
+                let [dots, dots_x4, l2s, l2s_x4] = f16_results(kernels, &query, halves.each_ref().map(|row| &row[..]));
+                for i in 0..4 {
+                    let wide = bytes(&rows[i].iter().map(|&half| widened(half)).collect::<Vec<_>>());
+                    let context = format_args!("{} {n}, row {i}", kernels.level()).to_string();
+                    let (dot, l2) = (scalar::dot_f32(&query, &wide), scalar::l2_f32(&query, &wide));
+                    assert_same_bits(dots[i], dot, format_args!("dot {context}"));
+                    assert_same_bits(dots_x4[i], dot, format_args!("dot of four {context}"));
+                    assert_same_bits(l2s[i], l2, format_args!("l2 {context}"));
+                    assert_same_bits(l2s_x4[i], l2, format_args!("l2 of four {context}"));
+                }
+            }
+        }
+    }
+}
+
+/// Any bits, of infinity and NaN those of the finite value with the next smaller exponent.
+fn finite_half(bits: u16) -> u16 {
+    if bits >> 10 & 31 == 31 { bits ^ 1 << 10 } else { bits }
+}
+
+/// As for f32; all ones is a NaN of f16 too.
+pub fn bytes_around_an_f16_row_do_not_matter() {
+    let mut random = Random(8);
+    for kernels in available() {
+        for n in dimensions() {
+            let query = random.vector(n);
+            let row = half_bytes(&(0..n).map(|_| finite_half(random.next() as u16)).collect::<Vec<_>>());
+            let expected = f16_results(scalar_kernels(), &query, [&row; 4]).map(|four| four.map(f32::to_bits));
+            let mut query_buffer = vec![f32::NAN; n + 32];
+            for offset in OFFSETS {
+                let buffer = surrounded(&row, offset, 0xFF);
+                query_buffer.fill(f32::NAN);
+                query_buffer[offset % 16..][..n].copy_from_slice(&query);
+                let got = f16_results(kernels, &query_buffer[offset % 16..][..n], [&buffer[offset..][..row.len()]; 4]);
+                let got = got.map(|four| four.map(f32::to_bits));
+                assert_eq!(got, expected, "{} {n}, offset {offset}", kernels.level());
+            }
+        }
+    }
+}
+
+fn scalar_kernels() -> &'static Kernels {
+    Kernels::for_level(Level::Scalar).expect("runs everywhere")
+}
+
+/// Within a cache line: its start, odd places and even ones, and places where a vector crosses into the next.
+const OFFSETS: [usize; 8] = [64, 65, 66, 67, 71, 79, 95, 127];
+
+/// A row at an offset between bytes of one value.
+fn surrounded(row: &[u8], offset: usize, around: u8) -> Vec<u8> {
+    let mut buffer = vec![around; row.len() + 192];
+    buffer[offset..][..row.len()].copy_from_slice(row);
+    buffer
+}
+
+/// As for f32.
+pub fn every_f16_component_counts() {
+    const HALF: [u8; 2] = 0x3800u16.to_le_bytes();
+    for kernels in available() {
+        for n in dimensions().filter(|&n| n > 0) {
+            let query = vec![1.0; n];
+            let plain = vec![0; 2 * n];
+            for marked in if n <= 130 { 0..n } else { n - 1..n } {
+                let mut row = plain.clone();
+                row[2 * marked..][..2].copy_from_slice(&HALF);
+                let (far, near) = (n as f32, n as f32 - 0.75);
+                let expected = [[0.0, 0.5, 0.0, 0.5], [far, near, far, near]];
+                let [dots, dots_x4, l2s, l2s_x4] = f16_results(kernels, &query, [&plain, &row, &plain, &row]);
+                let context = format_args!("{} {n}, component {marked}", kernels.level()).to_string();
+                assert_eq!([dots, l2s], expected, "{context}");
+                assert_eq!([dots_x4, l2s_x4], expected, "four {context}");
+            }
+        }
+    }
+}
+
+/// What kernels of integer codes have in common. Any bytes are a row of codes.
+trait Codes {
+    type Query: Default;
+    const NAME: &str;
+    /// Ranges of a query's components, all that they may be and narrower ones that are handled in another way.
+    const RANGES: &[(i64, i64)];
+
+    fn row_len(n: usize) -> usize;
+    /// Code `i` of a row of `n`.
+    fn code(row: &[u8], n: usize, i: usize) -> i64;
+    fn arrange(kernels: &Kernels, values: &[i64], query: &mut Self::Query);
+    fn dot(kernels: &Kernels, query: &Self::Query, row: &[u8]) -> i64;
+    fn dot_x4(kernels: &Kernels, query: &Self::Query, rows: [&[u8]; 4]) -> [i64; 4];
+}
+
+struct Int8;
+
+impl Codes for Int8 {
+    type Query = Int8Query;
+    const NAME: &str = "int8";
+    const RANGES: &[(i64, i64)] = &[(-(INT8_QUERY_MAX as i64), INT8_QUERY_MAX as i64), (-40, 40)];
+
+    fn row_len(n: usize) -> usize {
+        n
+    }
+
+    fn code(row: &[u8], _: usize, i: usize) -> i64 {
+        i64::from(row[i] as i8)
+    }
+
+    fn arrange(kernels: &Kernels, values: &[i64], query: &mut Int8Query) {
+        kernels.arrange_int8(&values.iter().map(|&x| x as i16).collect::<Vec<_>>(), query);
+        assert_eq!(query.dimension(), values.len());
+    }
+
+    fn dot(kernels: &Kernels, query: &Int8Query, row: &[u8]) -> i64 {
+        kernels.dot_int8(query, row)
+    }
+
+    fn dot_x4(kernels: &Kernels, query: &Int8Query, rows: [&[u8]; 4]) -> [i64; 4] {
+        kernels.dot_int8_x4(query, rows)
+    }
+}
+
+struct Int4;
+
+impl Codes for Int4 {
+    type Query = Int4Query;
+    const NAME: &str = "int4";
+    const RANGES: &[(i64, i64)] = &[(-128, 127), (-127, 127)];
+
+    fn row_len(n: usize) -> usize {
+        n.div_ceil(2)
+    }
+
+    fn code(row: &[u8], n: usize, i: usize) -> i64 {
+        let half = n.div_ceil(2);
+        i64::from(if i < half { row[i] & 15 } else { row[i - half] >> 4 })
+    }
+
+    fn arrange(kernels: &Kernels, values: &[i64], query: &mut Int4Query) {
+        kernels.arrange_int4(&values.iter().map(|&x| x as i8).collect::<Vec<_>>(), query);
+        assert_eq!(query.dimension(), values.len());
+    }
+
+    fn dot(kernels: &Kernels, query: &Int4Query, row: &[u8]) -> i64 {
+        kernels.dot_int4(query, row).into()
+    }
+
+    fn dot_x4(kernels: &Kernels, query: &Int4Query, rows: [&[u8]; 4]) -> [i64; 4] {
+        kernels.dot_int4_x4(query, rows).map(i64::from)
+    }
+}
+
+struct Bits1;
+
+impl Codes for Bits1 {
+    type Query = Bits1Query;
+    const NAME: &str = "bits1";
+    /// What 2 to 8 planes hold.
+    const RANGES: &[(i64, i64)] = &[(-128, 127), (-64, 63), (-32, 31), (-16, 15), (-8, 7), (-4, 3), (-2, 1)];
+
+    fn row_len(n: usize) -> usize {
+        n.div_ceil(8)
+    }
+
+    fn code(row: &[u8], _: usize, i: usize) -> i64 {
+        i64::from(row[i / 8] >> (i % 8) & 1)
+    }
+
+    fn arrange(kernels: &Kernels, values: &[i64], query: &mut Bits1Query) {
+        kernels.arrange_bits1(&values.iter().map(|&x| x as i8).collect::<Vec<_>>(), query);
+        assert_eq!(query.dimension(), values.len());
+        let needed = (2..).find(|bits| values.iter().all(|x| (-1 << (bits - 1)..1 << (bits - 1)).contains(x)));
+        assert!(values.is_empty() || Some(query.planes()) == needed, "{} planes", query.planes());
+    }
+
+    fn dot(kernels: &Kernels, query: &Bits1Query, row: &[u8]) -> i64 {
+        kernels.dot_bits1(query, row).into()
+    }
+
+    fn dot_x4(kernels: &Kernels, query: &Bits1Query, rows: [&[u8]; 4]) -> [i64; 4] {
+        kernels.dot_bits1_x4(query, rows).map(i64::from)
+    }
+}
+
+/// One query against four rows, in both forms, against a sum in `i64`.
+fn assert_exact<C: Codes>(kernels: &Kernels, values: &[i64], query: &mut C::Query, rows: [&[u8]; 4]) {
+    C::arrange(kernels, values, query);
+    let exact = rows.map(|row| (0..).zip(values).map(|(i, value)| value * C::code(row, values.len(), i)).sum::<i64>());
+    let context = format_args!("{} {} {}", C::NAME, kernels.level(), values.len()).to_string();
+    assert_eq!(rows.map(|row| C::dot(kernels, query, row)), exact, "{context}");
+    assert_eq!(C::dot_x4(kernels, query, rows), exact, "four {context}");
+}
+
+/// The most that sums can get to in either direction, and signs that would cancel in a lane but not in its neighbour.
+fn assert_extremes_exact<C: Codes>(kernels: &Kernels, n: usize, query: &mut C::Query) {
+    for &(least, most) in C::RANGES {
+        let rows = [0x80, 0x7F, 0xFF, 0x00].map(|byte| vec![byte; C::row_len(n)]);
+        let rows = rows.each_ref().map(|row| &row[..]);
+        assert_exact::<C>(kernels, &vec![least; n], query, rows);
+        assert_exact::<C>(kernels, &vec![most; n], query, rows);
+        let alternating: Vec<i64> = (0..n).map(|i| if i % 2 == 0 { least } else { most }).collect();
+        let matching: Vec<u8> = (0..C::row_len(n)).map(|i| if i % 2 == 0 { 0x80 } else { 0x7F }).collect();
+        assert_exact::<C>(kernels, &alternating, query, [&matching, rows[0], rows[1], rows[2]]);
+    }
+}
+
+/// All levels, the scalar one too, against the definition. One query is arranged over and over: nothing of the one
+/// before may stay.
+pub fn integer_dots_are_exact() {
+    fn check<C: Codes>() {
+        let mut random = Random(9);
+        for kernels in available() {
+            let mut query = C::Query::default();
+            for n in dimensions() {
+                for &(least, most) in C::RANGES {
+                    let mut values: Vec<i64> =
+                        (0..n).map(|_| least + (random.next() % (most - least + 1) as u64) as i64).collect();
+                    if let Some(last) = values.last_mut() {
+                        *last = least;
+                    }
+                    let rows: [Vec<u8>; 4] =
+                        std::array::from_fn(|_| (0..C::row_len(n)).map(|_| random.next() as u8).collect());
+                    assert_exact::<C>(kernels, &values, &mut query, rows.each_ref().map(|row| &row[..]));
+                }
+                assert_extremes_exact::<C>(kernels, n, &mut query);
+            }
+        }
+    }
+    check::<Int8>();
+    check::<Int4>();
+    check::<Bits1>();
+}
+
+/// Sums as large as they get, where an accumulator of too few bits wraps.
+pub fn integer_dots_are_exact_at_the_largest_dimension() {
+    fn check<C: Codes>() {
+        for kernels in available() {
+            for n in [MAX_DIMENSION - 1, MAX_DIMENSION] {
+                assert_extremes_exact::<C>(kernels, n, &mut C::Query::default());
+            }
+        }
+    }
+    check::<Int8>();
+    check::<Int4>();
+    check::<Bits1>();
+}
+
+/// Rows of codes at every alignment, between zeros and between ones; and what a row's last byte holds beyond its last
+/// component.
+pub fn bytes_around_a_row_of_codes_do_not_matter() {
+    fn check<C: Codes>() {
+        let mut random = Random(10);
+        let (least, most) = C::RANGES[0];
+        for kernels in available() {
+            let mut query = C::Query::default();
+            for n in dimensions() {
+                let values: Vec<i64> =
+                    (0..n).map(|_| least + (random.next() % (most - least + 1) as u64) as i64).collect();
+                let row: Vec<u8> = (0..C::row_len(n)).map(|_| random.next() as u8).collect();
+                assert_exact::<C>(kernels, &values, &mut query, [&row; 4]);
+                let expected = C::dot(kernels, &query, &row);
+                for (offset, around) in OFFSETS.into_iter().flat_map(|offset| [(offset, 0), (offset, 0xFF)]) {
+                    let buffer = surrounded(&row, offset, around);
+                    let row = &buffer[offset..][..row.len()];
+                    let context = format_args!("{} {} {n}, offset {offset}", C::NAME, kernels.level()).to_string();
+                    assert_eq!(C::dot(kernels, &query, row), expected, "{context}");
+                    assert_eq!(C::dot_x4(kernels, &query, [row; 4]), [expected; 4], "four {context}");
+                }
+            }
+        }
+    }
+    check::<Int8>();
+    check::<Int4>();
+    check::<Bits1>();
+}
+
+/// A row with one code that is not 0 gives that code times its own component of the query, no other.
+pub fn every_code_counts() {
+    fn check<C: Codes>(mark: impl Fn(&mut [u8], usize, usize)) {
+        let (least, most) = C::RANGES[0];
+        for kernels in available() {
+            let mut query = C::Query::default();
+            for n in dimensions() {
+                // No two that are near each other alike: 97 has no divisor in common with a power of two.
+                let values: Vec<i64> = (0..n as i64).map(|i| least + 97 * i % (most - least + 1)).collect();
+                C::arrange(kernels, &values, &mut query);
+                let plain = vec![0; C::row_len(n)];
+                for marked in if n <= 130 { 0..n } else { n - 1..n } {
+                    let mut row = plain.clone();
+                    mark(&mut row, n, marked);
+                    let expected = values[marked] * C::code(&row, n, marked);
+                    let context = format_args!("{} {} {n}, code {marked}", C::NAME, kernels.level()).to_string();
+                    assert_eq!(C::dot(kernels, &query, &row), expected, "{context}");
+                    let rows = [&plain[..], &row, &plain, &row];
+                    assert_eq!(C::dot_x4(kernels, &query, rows), [0, expected, 0, expected], "four {context}");
+                }
+            }
+        }
+    }
+    check::<Int8>(|row, _, i| row[i] = 0x80);
+    check::<Int4>(|row, n, i| if i < n.div_ceil(2) { row[i] = 0x09 } else { row[i - n.div_ceil(2)] = 0x90 });
+    check::<Bits1>(|row, _, i| row[i / 8] = 1 << (i % 8));
 }

@@ -40,7 +40,7 @@ pub fn run(args: &args::Search) -> Result<(), Failure> {
             return Err(Failure::of(args.index.display(), format!("there is no key {key}")));
         };
         // One more, for it will most likely find itself.
-        let mut hits = index.search(&query, &params(args.k + 1))?;
+        let mut hits = index.search(&query.vector, &params(args.k + 1))?;
         hits.retain(|hit| hit.key != key);
         hits.truncate(args.k);
         print(&mut out, args.json, 0, &hits, None)?;

@@ -1,0 +1,325 @@
+//! Exact distances for the best candidates: the originals, wherever they are, and what is compared with them.
+//!
+//! | originals | where |
+//! |---|---|
+//! | the codes themselves | encoding `f32`, and rows whose centre is still to be learned: distances are exact already |
+//! | kept | in the index, as f32 or f16: memory while it grows, the section ORIGINALS of a file afterwards |
+//! | attached | a file of vectors in a storage of its own: checked, row by row, against the fingerprints in the index |
+//!
+//! Only the rows asked for are read, sorted and coalesced. So what lies in a file, or beyond JavaScript, stays there.
+
+use super::topk::ordered;
+use super::{Candidate, Index, Source, State};
+use crate::codec::AnyCodec;
+use crate::dataset::VectorLayout;
+use crate::error::{Error, Result};
+use crate::kernel::Kernels;
+use crate::scorer::Exact;
+use crate::segment::{Encoding, fingerprint};
+use crate::storage::{RowBuf, Rows, Section, SectionRows, Storage};
+use std::fmt;
+use std::sync::Arc;
+
+/// A file of vectors as rows, none of which is read before it is asked for: originals for [`Index::attach_originals`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use twindex::{Encoding, VectorFile};
+///
+/// // Two rows of three components.
+/// let bytes: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+/// let file = VectorFile::raw(Arc::new(bytes), Encoding::F32, 3)?;
+/// assert_eq!((file.rows(), file.dimension()), (2, 3));
+/// # Ok::<(), twindex::Error>(())
+/// ```
+pub struct VectorFile<S: ?Sized> {
+    rows: SectionRows<S>,
+    encoding: Encoding,
+    dimension: usize,
+}
+
+impl<S: Storage + ?Sized> VectorFile<S> {
+    /// A two-dimensional `.npy` array of little-endian `f4` or `f2`.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] for anything else; [`Error::Truncated`]; whatever the storage says.
+    pub fn npy(storage: Arc<S>) -> Result<Self> {
+        let layout = VectorLayout::npy("originals", Reader { storage: &*storage, at: 0 })?;
+        Self::new(storage, &layout)
+    }
+
+    /// An `.fbin` file: `u32` rows, `u32` dimension, then `f32` components, all little-endian.
+    ///
+    /// # Errors
+    /// As [`npy`](Self::npy).
+    pub fn fbin(storage: Arc<S>) -> Result<Self> {
+        let layout = VectorLayout::fbin("originals", Reader { storage: &*storage, at: 0 })?;
+        Self::new(storage, &layout)
+    }
+
+    /// Components alone, little-endian, one vector after the other: [`Encoding::F32`] or [`Encoding::F16`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for another encoding or no components; [`Error::LengthMismatch`] for bytes that are
+    /// no whole rows.
+    pub fn raw(storage: Arc<S>, encoding: Encoding, dimension: usize) -> Result<Self> {
+        if !matches!(encoding, Encoding::F32 | Encoding::F16) {
+            return Err(Error::InvalidParameter {
+                name: "encoding",
+                expected: "f32 or f16",
+                got: encoding.to_string(),
+            });
+        }
+        if dimension == 0 {
+            return Err(Error::InvalidParameter { name: "dimension", expected: "at least 1", got: "0".into() });
+        }
+        let stride = encoding.stride(dimension) as u64;
+        let bytes = storage.len();
+        if !bytes.is_multiple_of(stride) {
+            let length = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+            let expected = length(bytes - bytes % stride);
+            return Err(Error::LengthMismatch { what: "bytes of vectors", expected, got: length(bytes) });
+        }
+        Self::new(
+            storage,
+            &VectorLayout { offset: 0, rows: bytes / stride, dimension, is_half: encoding == Encoding::F16 },
+        )
+    }
+
+    fn new(storage: Arc<S>, layout: &VectorLayout) -> Result<Self> {
+        let encoding = if layout.is_half { Encoding::F16 } else { Encoding::F32 };
+        let stride = encoding.stride(layout.dimension);
+        let len = layout.rows.checked_mul(stride as u64).unwrap_or(u64::MAX);
+        let rows = SectionRows::new(Section::new(storage, layout.offset, len)?, stride)?;
+        Ok(VectorFile { rows, encoding, dimension: layout.dimension })
+    }
+
+    /// Vectors in the file.
+    pub fn rows(&self) -> u32 {
+        self.rows.count()
+    }
+
+    /// Components of a vector.
+    pub fn dimension(&self) -> usize {
+        self.dimension
+    }
+}
+
+impl<S: ?Sized> fmt::Debug for VectorFile<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VectorFile")
+            .field("encoding", &self.encoding)
+            .field("dimension", &self.dimension)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The front of a storage as a stream: for headers.
+struct Reader<'a, S: ?Sized> {
+    storage: &'a S,
+    at: u64,
+}
+
+impl<S: Storage + ?Sized> std::io::Read for Reader<'_, S> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let left = self.storage.len().saturating_sub(self.at);
+        let n = usize::try_from(left).map_or(out.len(), |left| left.min(out.len()));
+        self.storage.read_into(self.at, &mut out[..n]).map_err(std::io::Error::other)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+/// Originals attached to an index.
+pub(super) struct Attached<S: ?Sized> {
+    file: VectorFile<S>,
+    codec: AnyCodec,
+}
+
+/// What rescoring reuses.
+#[derive(Debug, Default)]
+pub(super) struct RescoreScratch {
+    exact: Exact,
+    rows: RowBuf,
+    fingerprints: RowBuf,
+    vector: Vec<f32>,
+    ids: Vec<u32>,
+}
+
+impl<S: Storage + ?Sized> Index<S> {
+    /// Gives a read-only or growing index the vectors it was built from, to rerank against: row i of the file is the
+    /// i-th vector that was added (updates count as additions; `compact` renumbers). Vectors are compared with the
+    /// fingerprints in the index when they are read.
+    ///
+    /// Not needed, and refused, where the index keeps originals itself.
+    ///
+    /// # Errors
+    /// [`Error::DimensionMismatch`]; [`Error::LengthMismatch`] for fewer vectors than rows;
+    /// [`Error::InvalidParameter`] where the index has its originals.
+    pub fn attach_originals(&mut self, file: VectorFile<S>) -> Result<()> {
+        let settings = &self.config.vectors;
+        if file.dimension != settings.dimension {
+            return Err(Error::DimensionMismatch { expected: settings.dimension, got: file.dimension });
+        }
+        if !self.has_fingerprints() {
+            let expected = "an index that keeps no originals itself";
+            let got = if settings.encoding == Encoding::F32 { "f32 codes" } else { "kept originals" };
+            return Err(Error::InvalidParameter { name: "originals", expected, got: got.into() });
+        }
+        let rows = match &self.state {
+            State::Growing(growing) => growing.snapshot().rows,
+            State::Frozen(frozen) => frozen.segment().meta().rows,
+        };
+        if file.rows() < rows {
+            let (expected, got) = (rows as usize, file.rows() as usize);
+            return Err(Error::LengthMismatch { what: "originals", expected, got });
+        }
+        let codec = match file.encoding {
+            Encoding::F16 => AnyCodec::f16(settings.dimension, settings.metric),
+            _ => AnyCodec::f32(settings.dimension, settings.metric),
+        };
+        self.attached = Some(Attached { file, codec });
+        Ok(())
+    }
+
+    fn has_fingerprints(&self) -> bool {
+        match &self.state {
+            State::Growing(growing) => growing.vectors().has_fingerprints(),
+            State::Frozen(frozen) => frozen.segment().fingerprints().is_some(),
+        }
+    }
+
+    /// Whether there is something to rerank against: the codes themselves, kept or attached originals.
+    pub fn has_originals(&self) -> bool {
+        !self.has_fingerprints() || self.attached.is_some()
+    }
+
+    /// Reads the vector of row `id`, and says what it is.
+    pub(super) fn read_vector(&self, id: u32, vector: &mut [f32]) -> Result<Source> {
+        let mut fetched = RowBuf::new();
+        if let Some(Attached { file, codec }) = &self.attached {
+            let mut scratch = RescoreScratch { ids: vec![id], ..RescoreScratch::default() };
+            self.check_fingerprints(codec, &file.rows, &mut scratch)?;
+            codec.decode(scratch.rows.row(0), vector);
+            return Ok(Source::Original);
+        }
+        let frozen = match &self.state {
+            State::Growing(growing) => return Ok(growing.vectors().get(id, vector)),
+            State::Frozen(frozen) => frozen,
+        };
+        if let (Some(rows), Some(codec)) = (frozen.segment().originals(), frozen.original_codec()) {
+            rows.fetch(&[id], &mut fetched)?;
+            codec.decode(fetched.row(0), vector);
+            return Ok(Source::Original);
+        }
+        frozen.segment().codes().fetch(&[id], &mut fetched)?;
+        frozen.codec().decode(fetched.row(0), vector);
+        Ok(if self.config.vectors.encoding == Encoding::F32 { Source::Original } else { Source::Code })
+    }
+
+    /// Puts exact distances into `candidates`, whose order is then lost to them. Nothing is done where distances are
+    /// exact already.
+    pub(super) fn rescore_candidates(
+        &self,
+        query: &[f32],
+        candidates: &mut Vec<Candidate>,
+        scratch: &mut RescoreScratch,
+    ) -> Result<()> {
+        if self.config.vectors.encoding == Encoding::F32 {
+            return Ok(());
+        }
+        let kernels = self.config.kernels;
+        scratch.ids.clear();
+        scratch.ids.extend(candidates.iter().map(|candidate| candidate.id));
+        if let Some(Attached { file, codec }) = &self.attached {
+            self.check_fingerprints(codec, &file.rows, scratch)?;
+            return rescore(codec, kernels, query, &file.rows, candidates, scratch);
+        }
+        match &self.state {
+            State::Growing(growing) => match growing.vectors().originals() {
+                Some(kept) => rescore(kept.codec(), kernels, query, kept.rows(), candidates, scratch),
+                None => Err(Error::NoOriginals),
+            },
+            State::Frozen(frozen) => match (frozen.segment().originals(), frozen.original_codec()) {
+                (Some(rows), Some(codec)) => rescore(codec, kernels, query, rows, candidates, scratch),
+                _ => Err(Error::NoOriginals),
+            },
+        }
+    }
+
+    /// Compares the rows `scratch.ids` of attached originals with the fingerprints of what was added.
+    fn check_fingerprints(&self, codec: &AnyCodec, rows: &impl Rows, scratch: &mut RescoreScratch) -> Result<()> {
+        let RescoreScratch { rows: fetched, fingerprints, vector, ids, .. } = scratch;
+        rows.fetch(ids, fetched)?;
+        if let State::Frozen(frozen) = &self.state
+            && let Some(stored) = frozen.segment().fingerprints()
+        {
+            stored.fetch(ids, fingerprints)?;
+        }
+        vector.resize(self.config.vectors.dimension, 0.0);
+        for (i, &row) in ids.iter().enumerate() {
+            let expected = match &self.state {
+                State::Growing(growing) => growing.vectors().fingerprint(row),
+                State::Frozen(_) => fingerprints.row(i).first_chunk().map(|bytes| u32::from_le_bytes(*bytes)),
+            };
+            codec.decode(fetched.row(i), vector);
+            let got = fingerprint(vector);
+            if let Some(expected) = expected.filter(|&expected| expected != got) {
+                return Err(Error::FingerprintMismatch { row, expected, got });
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares vectors that a caller brings with the fingerprints of the rows they are said to be.
+    pub(super) fn check_vectors(&self, candidates: &[Candidate], vectors: &[f32]) -> Result<()> {
+        let mut stored = RowBuf::new();
+        if let State::Frozen(frozen) = &self.state
+            && let Some(fingerprints) = frozen.segment().fingerprints()
+        {
+            let ids: Vec<u32> = candidates.iter().map(|candidate| candidate.id).collect();
+            fingerprints.fetch(&ids, &mut stored)?;
+        }
+        for (i, vector) in vectors.chunks_exact(self.config.vectors.dimension).enumerate() {
+            let row = candidates[i].id;
+            let expected = match &self.state {
+                State::Growing(growing) => growing.vectors().fingerprint(row),
+                State::Frozen(_) if stored.rows() > i => {
+                    stored.row(i).first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+                }
+                State::Frozen(_) => None,
+            };
+            let got = fingerprint(vector);
+            if let Some(expected) = expected.filter(|&expected| expected != got) {
+                return Err(Error::FingerprintMismatch { row, expected, got });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Exact distances of the rows `scratch.ids`, into `candidates`; rows at no distance (damaged) are dropped.
+fn rescore(
+    codec: &AnyCodec,
+    kernels: &'static Kernels,
+    query: &[f32],
+    rows: &impl Rows,
+    candidates: &mut Vec<Candidate>,
+    scratch: &mut RescoreScratch,
+) -> Result<()> {
+    let RescoreScratch { exact, rows: fetched, ids, .. } = scratch;
+    exact.prepare(codec, kernels, query)?;
+    if ids.first().is_some_and(|&id| rows.resident(id).is_none()) {
+        rows.fetch(ids, fetched)?;
+        for (i, candidate) in candidates.iter_mut().enumerate() {
+            candidate.distance = exact.distance(codec, kernels, fetched.row(i));
+        }
+    } else {
+        for candidate in candidates.iter_mut() {
+            let row = rows.resident(candidate.id);
+            candidate.distance = row.map_or(f32::NAN, |row| exact.distance(codec, kernels, row));
+        }
+    }
+    candidates.retain(|candidate| ordered(candidate.distance).is_some());
+    Ok(())
+}
