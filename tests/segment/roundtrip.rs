@@ -119,7 +119,7 @@ fn pairs() -> impl Iterator<Item = (Encoding, Originals)> {
     })
 }
 
-/// 3, 7, 15, 33, 127, 385: a half-empty byte of 4-bit codes, and 3, 7, 7, 1, 7 and 1 bits in the last byte of 1-bit ones.
+/// All odd, so that the last byte of 4-bit codes is half empty; of 1-bit codes it has 1, 3, 7, 7, 1, 7 and 1 bits.
 const DIMENSIONS: [u32; 7] = [1, 3, 7, 15, 33, 127, 385];
 
 /// All encodings, originals, metrics, kinds and dimensions; no rows, one and some, some of them removed.

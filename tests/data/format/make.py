@@ -3,8 +3,8 @@
 
 Run in this folder: python3 make.py.
 
-    v1-hnsw.twx   three rows under cosine (one of them removed, its key taken over by a live one), level 0 with m = 2 and
-                  one upper level
+    v1-hnsw.twx   three rows under cosine (one of them removed, its key taken over by a live one), level 0 with m = 2
+                  and one upper level
     v1-int4.twx   the same graph and keys over 4-bit rows of odd dimension, centred, with originals in f16
     v1-f16.twx    two f16 rows under L2, without a graph and without originals: with fingerprints
 """
