@@ -316,8 +316,8 @@ impl Kernels {
     /// If a magnitude is beyond [`INT8_QUERY_MAX`], or there are more than [`MAX_DIMENSION`] values.
     pub fn arrange_int8(&self, values: &[i16], query: &mut Int8Query) {
         assert!(values.len() <= MAX_DIMENSION, "{} values are more than {MAX_DIMENSION}", values.len());
-        let beyond = values.iter().find(|&&value| !(-INT8_QUERY_MAX..=INT8_QUERY_MAX).contains(&value));
-        assert!(beyond.is_none(), "a component of {beyond:?} is beyond ±{INT8_QUERY_MAX}");
+        let largest = values.iter().fold(0, |largest, value| value.unsigned_abs().max(largest));
+        assert!(largest <= INT8_QUERY_MAX as u16, "a component of magnitude {largest} is beyond ±{INT8_QUERY_MAX}");
         // SAFETY: as in `dot_f32`.
         unsafe { (self.arrange_int8)(values, query) };
         query.level = Some(self.level);
