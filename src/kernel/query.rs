@@ -20,7 +20,6 @@ pub struct Int8Query {
     pub(super) low: Vec<i8>,
     pub(super) high: Vec<i8>,
     /// What a sum has too much where codes are read as unsigned.
-    #[cfg(target_arch = "x86_64")]
     pub(super) excess: i64,
 }
 
@@ -56,7 +55,6 @@ pub struct Bits1Query {
     /// Bits that the components need: how many planes there are, or would be.
     pub(super) bits: usize,
     /// For levels that multiply bytes: the components, in an order of the level's own.
-    #[cfg(target_arch = "x86_64")]
     pub(super) components: Vec<i8>,
 }
 
