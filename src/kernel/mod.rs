@@ -443,13 +443,14 @@ fn avx2() -> bool {
 /// tried once wherever it is met.
 #[cfg(target_arch = "x86_64")]
 fn avx512() -> bool {
-    use std::arch::is_x86_feature_detected as has;
     static AGREES: OnceLock<bool> = OnceLock::new();
-    has!("avx512f")
-        && has!("avx512bw")
-        && has!("avx512vl")
-        && has!("avx512vnni")
-        && *AGREES.get_or_init(|| agrees(&x86_512::KERNELS))
+    has_avx512() && *AGREES.get_or_init(|| agrees(&x86_512::KERNELS))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
 }
 
 /// Whether a table gives the scalar bits, for rows around the edges of a block.
@@ -575,6 +576,13 @@ mod tests {
             assert!(table.is_none_or(|kernels| kernels.level() == level), "{level}");
         }
         assert_eq!(Some(&Kernels::best().level()), available.last());
+    }
+
+    /// Without this, kernels that are wrong would merely be absent from all other tests.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn avx512_is_there_where_the_processor_has_it() {
+        assert_eq!(Level::Avx512.is_available(), has_avx512());
     }
 
     #[test]
