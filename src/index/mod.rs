@@ -330,7 +330,9 @@ impl<'a> SearchParams<'a> {
 impl SearchParams<'_> {
     /// Rows to find by their codes.
     fn pool(&self) -> usize {
-        self.rerank.map_or(self.k, |oversample| (self.k as f64 * f64::from(oversample)).ceil() as usize)
+        // By what was meant: 1.2 in single precision is a little more, of which ⌈ ⌉ would make a row more.
+        let meant = |oversample: f32| f64::from(oversample) * (1.0 - f64::from(f32::EPSILON) / 2.0);
+        self.rerank.map_or(self.k, |oversample| ((self.k as f64 * meant(oversample)).ceil() as usize).max(self.k))
     }
 
     fn within_radius(&self, distance: f32) -> bool {
