@@ -8,6 +8,7 @@ mod common;
 mod concurrency;
 mod determinism;
 mod distances;
+mod encodings;
 mod keys;
 mod limits;
 mod model;
