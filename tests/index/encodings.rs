@@ -192,6 +192,7 @@ fn every_state(encoding: Encoding) {
             let mut errors = Errors { metric, encoding, centre: vec![0.0; d], sums: (0.0, 0.0) };
             let is_staged = encoding.is_quantized();
             check(&at("staged"), &index, &first, &queries, (!is_staged).then_some(&mut errors));
+            assert_eq!(index.stats().unwrap().unreachable, 0, "{}", at("staged"));
             // Saved early, the centre is that of few rows. Goes on in a copy.
             let early = OpenOptions::new()
                 .threads(1)
@@ -621,7 +622,8 @@ fn crossing_the_border_no_row_is_missed() {
         assert_eq!(index.len() as u64, rows_in_all / 2 * 2);
         index.verify().unwrap();
         let stats = index.stats().unwrap();
-        assert_eq!(stats.unreachable, 0, "{encoding} {kind}");
+        // Long random vectors have hubs, whatever their encoding: with f32, too, some rows of 600 are out of reach.
+        assert!(stats.unreachable * 20 <= stats.live, "{encoding} {kind} {d}: {stats:?}");
         // Each row has links of its own, once: those of the rows that were staged too.
         if kind == IndexKind::Hnsw {
             assert_eq!(stats.degrees.first().copied().unwrap_or(0), 0, "{encoding}: rows without links");
@@ -644,8 +646,8 @@ fn clustered_data_is_found() {
         for (encoding, floor, reranked) in [
             (Encoding::F16, 0.99, 0.99),
             (Encoding::Int8, 0.97, 0.99),
-            (Encoding::Int4, 0.1, 0.1),
-            (Encoding::Bits1, 0.1, 0.1),
+            (Encoding::Int4, 0.7, 0.98),
+            (Encoding::Bits1, 0.25, 0.82),
         ] {
             let build = |kind| {
                 let index = builder(kind, metric, d).encoding(encoding).originals(Originals::F32).build().unwrap();
