@@ -718,8 +718,8 @@ impl<S: Storage + ?Sized> Index<S> {
     /// other. Where the index has fingerprints of its vectors, these are compared with them. Filter and radius apply.
     ///
     /// # Errors
-    /// As [`search`](Self::search); [`Error::LengthMismatch`] unless there is one vector for each candidate; for a
-    /// vector what [`add`](Self::add) says, [`Error::FingerprintMismatch`] for one that is not the row's.
+    /// As [`search`](Self::search); [`Error::LengthMismatch`] unless there is one vector for each candidate;
+    /// [`Error::InvalidParameter`] for a candidate that is no row of this index under its key (any more); for a vector what [`add`](Self::add) says, [`Error::FingerprintMismatch`] for one that is not the row's.
     pub fn rescore(
         &self,
         query: &[f32],
@@ -733,6 +733,7 @@ impl<S: Storage + ?Sized> Index<S> {
             let expected = candidates.len().saturating_mul(dimension);
             return Err(Error::LengthMismatch { what: "vectors", expected, got: vectors.len() });
         }
+        self.check_candidates(candidates)?;
         self.check_vectors(candidates, vectors)?;
         let (codec, kernels) = (AnyCodec::f32(dimension, metric), self.config.kernels);
         let mut exact = Exact::default();
@@ -757,6 +758,7 @@ impl<S: Storage + ?Sized> Index<S> {
                 scratch.query.candidates.push(Candidate { distance, ..candidate });
             }
         }
+        search::keep_one_a_key(&mut scratch.query);
         search::sort_again(params.k, &mut scratch.query);
         let best = scratch.query.candidates.iter();
         Ok(best.map(|&Candidate { key, distance, .. }| Hit { key, distance, reranked: true }).collect())

@@ -271,6 +271,22 @@ impl<S: Storage + ?Sized> Index<S> {
         Ok(())
     }
 
+    /// Whether candidates that a caller brings are rows, and their keys those of these rows.
+    pub(super) fn check_candidates(&self, candidates: &[Candidate]) -> Result<()> {
+        let key = |id: u32| match &self.state {
+            State::Growing(growing) => (id < growing.snapshot().rows).then(|| growing.key(id)),
+            State::Frozen(frozen) => frozen.segment().keys().get(id),
+        };
+        match candidates.iter().find(|candidate| key(candidate.id) != Some(candidate.key)) {
+            None => Ok(()),
+            Some(&Candidate { id, key, .. }) => Err(Error::InvalidParameter {
+                name: "candidates",
+                expected: "rows of this index, each with its key",
+                got: format!("row {id} with key {key}"),
+            }),
+        }
+    }
+
     /// Compares vectors that a caller brings with the fingerprints of the rows they are said to be.
     pub(super) fn check_vectors(&self, candidates: &[Candidate], vectors: &[f32]) -> Result<()> {
         let mut stored = RowBuf::new();

@@ -14,3 +14,4 @@ mod limits;
 mod model;
 mod persistence;
 mod recall;
+mod rerank;
