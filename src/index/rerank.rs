@@ -233,7 +233,7 @@ impl<S: Storage + ?Sized> Index<S> {
         scratch.ids.extend(candidates.iter().map(|candidate| candidate.id));
         if let Some(Attached { file, codec }) = &self.attached {
             self.check_fingerprints(codec, &file.rows, scratch)?;
-            return rescore(codec, kernels, query, &file.rows, candidates, scratch);
+            return rescore_fetched(codec, kernels, query, candidates, scratch);
         }
         match &self.state {
             State::Growing(growing) => match growing.vectors().originals() {
@@ -271,6 +271,22 @@ impl<S: Storage + ?Sized> Index<S> {
         Ok(())
     }
 
+    /// Whether candidates that a caller brings are rows, and their keys those of these rows.
+    pub(super) fn check_candidates(&self, candidates: &[Candidate]) -> Result<()> {
+        let key = |id: u32| match &self.state {
+            State::Growing(growing) => (id < growing.snapshot().rows).then(|| growing.key(id)),
+            State::Frozen(frozen) => frozen.segment().keys().get(id),
+        };
+        match candidates.iter().find(|candidate| key(candidate.id) != Some(candidate.key)) {
+            None => Ok(()),
+            Some(&Candidate { id, key, .. }) => Err(Error::InvalidParameter {
+                name: "candidates",
+                expected: "rows of this index, each with its key",
+                got: format!("row {id} with key {key}"),
+            }),
+        }
+    }
+
     /// Compares vectors that a caller brings with the fingerprints of the rows they are said to be.
     pub(super) fn check_vectors(&self, candidates: &[Candidate], vectors: &[f32]) -> Result<()> {
         let mut stored = RowBuf::new();
@@ -298,6 +314,23 @@ impl<S: Storage + ?Sized> Index<S> {
     }
 }
 
+/// Exact distances of the candidates from `scratch.rows`, which holds their rows; rows at no distance are dropped.
+fn rescore_fetched(
+    codec: &AnyCodec,
+    kernels: &'static Kernels,
+    query: &[f32],
+    candidates: &mut Vec<Candidate>,
+    scratch: &mut RescoreScratch,
+) -> Result<()> {
+    let RescoreScratch { exact, rows, .. } = scratch;
+    exact.prepare(codec, kernels, query)?;
+    for (i, candidate) in candidates.iter_mut().enumerate() {
+        candidate.distance = exact.distance(codec, kernels, rows.row(i));
+    }
+    candidates.retain(|candidate| ordered(candidate.distance).is_some());
+    Ok(())
+}
+
 /// Exact distances of the rows `scratch.ids`, into `candidates`; rows at no distance (damaged) are dropped.
 fn rescore(
     codec: &AnyCodec,
@@ -307,18 +340,15 @@ fn rescore(
     candidates: &mut Vec<Candidate>,
     scratch: &mut RescoreScratch,
 ) -> Result<()> {
-    let RescoreScratch { exact, rows: fetched, ids, .. } = scratch;
+    if scratch.ids.first().is_some_and(|&id| rows.resident(id).is_none()) {
+        rows.fetch(&scratch.ids, &mut scratch.rows)?;
+        return rescore_fetched(codec, kernels, query, candidates, scratch);
+    }
+    let exact = &mut scratch.exact;
     exact.prepare(codec, kernels, query)?;
-    if ids.first().is_some_and(|&id| rows.resident(id).is_none()) {
-        rows.fetch(ids, fetched)?;
-        for (i, candidate) in candidates.iter_mut().enumerate() {
-            candidate.distance = exact.distance(codec, kernels, fetched.row(i));
-        }
-    } else {
-        for candidate in candidates.iter_mut() {
-            let row = rows.resident(candidate.id);
-            candidate.distance = row.map_or(f32::NAN, |row| exact.distance(codec, kernels, row));
-        }
+    for candidate in candidates.iter_mut() {
+        let row = rows.resident(candidate.id);
+        candidate.distance = row.map_or(f32::NAN, |row| exact.distance(codec, kernels, row));
     }
     candidates.retain(|candidate| ordered(candidate.distance).is_some());
     Ok(())
