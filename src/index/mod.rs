@@ -719,7 +719,8 @@ impl<S: Storage + ?Sized> Index<S> {
     ///
     /// # Errors
     /// As [`search`](Self::search); [`Error::LengthMismatch`] unless there is one vector for each candidate;
-    /// [`Error::InvalidParameter`] for a candidate that is no row of this index under its key (any more); for a vector what [`add`](Self::add) says, [`Error::FingerprintMismatch`] for one that is not the row's.
+    /// [`Error::InvalidParameter`] for a candidate that is no row of this index under its key (any more); for a vector
+    /// what [`add`](Self::add) says, [`Error::FingerprintMismatch`] for one that is not the row's.
     pub fn rescore(
         &self,
         query: &[f32],
