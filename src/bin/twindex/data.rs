@@ -1,6 +1,7 @@
 //! Reading what is held whole: queries and ground truth; and opening an index, with originals beside it.
 
 use crate::failure::Failure;
+use crate::output;
 use std::path::Path;
 use std::sync::Arc;
 use twindex::dataset::{DEFAULT_FIELD, IntegerReader, VectorReader};
@@ -27,6 +28,10 @@ pub fn open_to_search(
         attached.map_err(|e| match e {
             // About the index: it has its originals.
             Error::InvalidParameter { .. } => Failure::of(path.display(), e),
+            Error::LengthMismatch { expected, got, .. } => {
+                let (vectors, rows) = (output::count(got as u64), output::count(expected as u64));
+                Failure::of(originals.display(), format!("{vectors} vectors for the {rows} rows of the index"))
+            }
             // Names what it is about, but not the file.
             Error::Dataset { reason, .. } => Failure::of(originals.display(), reason),
             other => Failure::of(originals.display(), other),
