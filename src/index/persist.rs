@@ -178,7 +178,6 @@ impl OpenOptions {
                 _ => Ok(()),
             }
         }
-        expect("encoding", Some(Encoding::F32), meta.encoding)?;
         expect("dimension", self.dimension, meta.dimension as usize)?;
         expect("metric", self.metric, meta.metric)?;
         expect("kind", self.kind, meta.kind)?;
