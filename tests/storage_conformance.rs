@@ -13,6 +13,11 @@ use twindex::storage::{
 };
 use twindex::{Error, Result};
 
+#[path = "suites/far_offsets.rs"]
+mod far_offsets;
+
+far_offsets::stamp!(test);
+
 macro_rules! storage_conforms {
     ($($name:ident: $make:expr;)*) => {
         mod storage_conforms {

@@ -16,6 +16,11 @@ mod kernel_parity;
 
 kernel_parity::stamp!(wasm_bindgen_test);
 
+#[path = "suites/far_offsets.rs"]
+mod far_offsets;
+
+far_offsets::stamp!(wasm_bindgen_test);
+
 #[wasm_bindgen(inline_js = r#"
     export function over(bytes) {
         const copy = bytes.slice();

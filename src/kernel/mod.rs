@@ -6,7 +6,7 @@
 //! | level | where | registers for the 16 lanes of a row |
 //! |---|---|---|
 //! | [`Scalar`](Level::Scalar) | everywhere; the oracle of the others ([`scalar`]) | what the compiler makes of `[f32; 16]` |
-//! | [`Avx2`](Level::Avx2) | x86-64 with AVX2, detected when first asked | 2 × 256 bits |
+//! | [`Avx2`](Level::Avx2) | x86-64 with AVX2 and F16C, detected when first asked | 2 × 256 bits |
 //! | [`Avx512`](Level::Avx512) | x86-64 from Ice Lake and Zen 4 on, detected and tried when first asked | 1 × 512 bits |
 //! | [`Neon`](Level::Neon) | little-endian aarch64, detected when first asked | 4 × 128 bits |
 //! | [`Simd128`](Level::Simd128) | wasm32, where the module was compiled with `simd128` | 4 × 128 bits |
@@ -103,7 +103,7 @@ const BLOCK: usize = LANES * F32;
 pub enum Level {
     /// No explicit SIMD. Runs everywhere.
     Scalar,
-    /// x86-64 with AVX2.
+    /// x86-64 with AVX2 and F16C.
     Avx2,
     /// x86-64 with AVX-512 as processors have it from Ice Lake and Zen 4 on.
     Avx512,
@@ -316,8 +316,9 @@ impl Kernels {
     /// If a magnitude is beyond [`INT8_QUERY_MAX`], or there are more than [`MAX_DIMENSION`] values.
     pub fn arrange_int8(&self, values: &[i16], query: &mut Int8Query) {
         assert!(values.len() <= MAX_DIMENSION, "{} values are more than {MAX_DIMENSION}", values.len());
-        let beyond = values.iter().find(|&&value| !(-INT8_QUERY_MAX..=INT8_QUERY_MAX).contains(&value));
-        assert!(beyond.is_none(), "a component of {beyond:?} is beyond ±{INT8_QUERY_MAX}");
+        let (least, most) = values.iter().fold((0, 0), |(least, most), &x| (x.min(least), x.max(most)));
+        let within = -INT8_QUERY_MAX <= least && most <= INT8_QUERY_MAX;
+        assert!(within, "components from {least} to {most} are beyond ±{INT8_QUERY_MAX}");
         // SAFETY: as in `dot_f32`.
         unsafe { (self.arrange_int8)(values, query) };
         query.level = Some(self.level);
@@ -442,32 +443,64 @@ fn avx2() -> bool {
 /// tried once wherever it is met.
 #[cfg(target_arch = "x86_64")]
 fn avx512() -> bool {
-    use std::arch::is_x86_feature_detected as has;
     static AGREES: OnceLock<bool> = OnceLock::new();
-    has!("avx512f")
-        && has!("avx512bw")
-        && has!("avx512vl")
-        && has!("avx512vnni")
-        && *AGREES.get_or_init(|| agrees(&x86_512::KERNELS))
+    has_avx512() && *AGREES.get_or_init(|| agrees(&x86_512::KERNELS))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
 }
 
 /// Whether a table gives the scalar bits, for rows around the edges of a block.
 #[cfg(target_arch = "x86_64")]
 fn agrees(kernels: &Kernels) -> bool {
-    // Any numbers with all their bits in use.
+    [0, 1, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 300]
+        .into_iter()
+        .all(|n| sample(kernels, n) == sample(&scalar::KERNELS, n))
+}
+
+/// What the kernels give for queries and rows of `n` components with all their bits in use, floats as their bits.
+#[cfg(target_arch = "x86_64")]
+fn sample(kernels: &Kernels, n: usize) -> Vec<i64> {
     let number = |i: usize| (i as f32 * 0.618_034 + 0.1).fract() * 3.0 - 1.5;
-    [0, 1, 4, 15, 16, 17, 31, 32, 33, 100].into_iter().all(|n| {
-        let query: Vec<f32> = (0..n).map(number).collect();
-        let rows: [Vec<u8>; 4] =
-            std::array::from_fn(|row| (0..n).flat_map(|i| number(7 * i + row + 3).to_le_bytes()).collect());
-        let rows = std::array::from_fn(|row| &rows[row][..]);
-        let bits = |kernels: &Kernels| {
-            let ones = rows.map(|row| [kernels.dot_f32(&query, row), kernels.l2_f32(&query, row)]);
-            let fours = [kernels.dot_f32_x4(&query, rows), kernels.l2_f32_x4(&query, rows)];
-            (ones.map(|pair| pair.map(f32::to_bits)), fours.map(|four| four.map(f32::to_bits)))
-        };
-        bits(kernels) == bits(&scalar::KERNELS)
-    })
+    let byte = |i: usize| (number(i) * 1e4) as i32 as u8;
+    // Without the lowest bit of its exponent no f16 is infinite.
+    let half = |i: usize| [byte(i), byte(i + 1) & 0b1111_1011];
+    let floats = [3, 4, 5, 6].map(|first| (0..n).flat_map(|i| number(7 * i + first).to_le_bytes()).collect::<Vec<_>>());
+    let halves = [3, 4, 5, 6].map(|first| (0..n).flat_map(|i| half(7 * i + first)).collect::<Vec<_>>());
+    let codes = [3, 4, 5, 6].map(|first| (0..n).map(|i| byte(7 * i + first)).collect::<Vec<_>>());
+    let (floats, halves) = (floats.each_ref().map(|row| &row[..]), halves.each_ref().map(|row| &row[..]));
+    let [bytes, nibbles, bits] = [1, 2, 8].map(|codes_a_byte| {
+        let len = n.div_ceil(codes_a_byte);
+        codes.each_ref().map(|row| &row[..len])
+    });
+
+    let query: Vec<f32> = (0..n).map(number).collect();
+    let small: Vec<i8> = (0..n).map(|i| byte(i) as i8).collect();
+    let (mut int8, mut int4, mut bits1) = <(Int8Query, Int4Query, Bits1Query)>::default();
+    kernels.arrange_int8(&query.iter().map(|x| (x * 2730.0) as i16).collect::<Vec<_>>(), &mut int8);
+    kernels.arrange_int4(&small, &mut int4);
+    kernels.arrange_bits1(&small, &mut bits1);
+    let float = |x: f32| i64::from(x.to_bits());
+    [
+        floats.map(|row| float(kernels.dot_f32(&query, row))),
+        kernels.dot_f32_x4(&query, floats).map(float),
+        floats.map(|row| float(kernels.l2_f32(&query, row))),
+        kernels.l2_f32_x4(&query, floats).map(float),
+        halves.map(|row| float(kernels.dot_f16(&query, row))),
+        kernels.dot_f16_x4(&query, halves).map(float),
+        halves.map(|row| float(kernels.l2_f16(&query, row))),
+        kernels.l2_f16_x4(&query, halves).map(float),
+        bytes.map(|row| kernels.dot_int8(&int8, row)),
+        kernels.dot_int8_x4(&int8, bytes),
+        nibbles.map(|row| kernels.dot_int4(&int4, row).into()),
+        kernels.dot_int4_x4(&int4, nibbles).map(i64::from),
+        bits.map(|row| kernels.dot_bits1(&bits1, row).into()),
+        kernels.dot_bits1_x4(&bits1, bits).map(i64::from),
+    ]
+    .concat()
 }
 
 impl fmt::Debug for Kernels {
@@ -543,6 +576,13 @@ mod tests {
             assert!(table.is_none_or(|kernels| kernels.level() == level), "{level}");
         }
         assert_eq!(Some(&Kernels::best().level()), available.last());
+    }
+
+    /// Without this, kernels that are wrong would merely be absent from all other tests.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn avx512_is_there_where_the_processor_has_it() {
+        assert_eq!(Level::Avx512.is_available(), has_avx512());
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub const INT8_QUERY_MAX: i16 = 4095;
 pub struct Int8Query {
     pub(super) level: Option<Level>,
     pub(super) dimension: usize,
-    /// The components, in order.
+    /// The components, in order; padded with zeros or empty where the level likes it better so.
     pub(super) words: Vec<i16>,
     /// Each component as two digits of base 64, for levels that multiply bytes; see [`digits`].
     pub(super) low: Vec<i8>,
@@ -31,7 +31,7 @@ pub struct Int8Query {
 pub struct Int4Query {
     pub(super) level: Option<Level>,
     pub(super) dimension: usize,
-    /// The components that meet low nibbles, one for each byte of a row.
+    /// The components that meet low nibbles, one for each byte of a row; or both kinds, in an order of the level's own.
     pub(super) low: Vec<i8>,
     /// Those that meet high nibbles; of an odd number the last is 0.
     pub(super) high: Vec<i8>,
@@ -41,9 +41,9 @@ pub struct Int4Query {
 
 /// A query for rows of 1-bit codes, of up to 8 bits a component.
 ///
-/// Bit i mod 8 (least significant first) of byte i / 8 of a row is component i. The query is transposed: plane b holds bit
-/// b of every component, laid out as a row is, and the topmost plane counts negatively (two's complement). There are only
-/// as many planes as the components need.
+/// Bit i mod 8 (least significant first) of byte i / 8 of a row is component i. A level that counts bits transposes the
+/// query: plane b holds bit b of every component, laid out as a row is, and the topmost plane counts negatively (two's
+/// complement). There are only as many planes as the components need.
 #[derive(Debug, Clone, Default)]
 pub struct Bits1Query {
     pub(super) level: Option<Level>,
@@ -52,7 +52,7 @@ pub struct Bits1Query {
     pub(super) planes: Vec<u8>,
     /// Bytes from one plane to the next: those of a row, and zeros up to a multiple of what the level asks for.
     pub(super) stride: usize,
-    /// How many planes there are, or would be.
+    /// Bits that the components need: how many planes there are, or would be.
     pub(super) bits: usize,
     /// For levels that multiply bytes: the components, in an order of the level's own.
     pub(super) components: Vec<i8>,
@@ -98,7 +98,7 @@ impl Bits1Query {
         self.dimension
     }
 
-    /// Planes of the query: 2 where every component is −1, 0 or 1, and 8 at most.
+    /// Planes of the query, or bits a component needs: 2 where every one is −2 to 1, and 8 at most.
     pub fn planes(&self) -> usize {
         self.bits
     }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | f16 | 16 components, widened by F16C; from there on as f32 |
 //! | int8 | 32 codes, widened to words; pairs of products go to 32-bit sums, 16 of them a row |
-//! | int4 | 32 bytes; low and high nibbles multiply bytes of the query, and 16 products at most meet in a word |
+//! | int4 | 32 bytes; low and high nibbles multiply bytes of the query |
 //! | bits1 | 32 bytes; each of the 8 bits, masked out where it stands, multiplies bytes of the query |
 
 #![expect(unsafe_code, reason = "intrinsics that read or write through pointers")]
@@ -23,7 +23,7 @@ pub(super) static KERNELS: Kernels = Kernels {
     dot_f16_x4: four::<false, HALF_BLOCK>,
     l2_f16: one::<true, HALF_BLOCK>,
     l2_f16_x4: four::<true, HALF_BLOCK>,
-    arrange_int8: scalar::arrange_int8,
+    arrange_int8,
     dot_int8,
     dot_int8_x4,
     arrange_int4,
@@ -134,12 +134,12 @@ fn add_term<const L2: bool>(lanes: __m256, q: __m256, x: __m256) -> __m256 {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn load<const ROW: usize>(block: &[u8; ROW]) -> [__m256; 2] {
-    let (halves, _) = block.as_chunks();
     if ROW == BLOCK {
-        [0, 1].map(|half| _mm256_castsi256_ps(load_32(&halves[half])))
+        let (halves, _) = block.as_chunks();
+        [_mm256_castsi256_ps(load_32(&halves[0])), _mm256_castsi256_ps(load_32(&halves[1]))]
     } else {
         let (halves, _) = block.as_chunks();
-        [0, 1].map(|half| _mm256_cvtph_ps(load_16(&halves[half])))
+        [_mm256_cvtph_ps(load_16(&halves[0])), _mm256_cvtph_ps(load_16(&halves[1]))]
     }
 }
 
@@ -179,64 +179,77 @@ fn load_tail(bytes: &[u8]) -> __m256i {
     _mm256_or_si256(words, _mm256_and_si256(_mm256_cmpeq_epi32(end, place), _mm256_set1_epi32(rest)))
 }
 
+/// The words, and zeros up to a whole block.
+fn arrange_int8(values: &[i16], query: &mut Int8Query) {
+    scalar::arrange_int8(values, query);
+    query.words.resize(values.len().next_multiple_of(VECTOR), 0);
+}
+
 #[target_feature(enable = "avx2")]
 fn dot_int8(query: &Int8Query, row: &[u8]) -> i64 {
-    let [sum] = int8(query, [row]);
-    sum
+    let [[low, high]] = int8(query, [row]);
+    total(sum_of_eight(low), sum_of_eight(high))
 }
 
 #[target_feature(enable = "avx2")]
 fn dot_int8_x4(query: &Int8Query, rows: [&[u8]; 4]) -> [i64; 4] {
-    int8(query, rows)
+    let [a, b, c, d] = int8(query, rows);
+    let (low, high) = (sums_of_eight([a[0], b[0], c[0], d[0]]), sums_of_eight([a[1], b[1], c[1], d[1]]));
+    std::array::from_fn(|i| total(low[i], high[i]))
 }
 
+fn total(low: i32, high: i32) -> i64 {
+    i64::from(low) + (i64::from(high) << 16)
+}
+
+/// Eight sums of the lower halves of a row's sixteen sums, eight of the upper ones: these can be added up.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn int8<const N: usize>(query: &Int8Query, rows: [&[u8]; N]) -> [i64; N] {
+fn int8<const N: usize>(query: &Int8Query, rows: [&[u8]; N]) -> [[__m256i; 2]; N] {
     rows.iter().for_each(|row| query.check(row));
-    let (query_blocks, query_tail) = bytemuck::cast_slice(&query.words).as_chunks::<BLOCK>();
-    let rows = rows.map(|row| {
-        let (blocks, tail) = row.as_chunks::<VECTOR>();
-        (&blocks[..query_blocks.len()], tail)
-    });
+    let (query, _) = bytemuck::cast_slice(&query.words).as_chunks::<BLOCK>();
+    let rows = rows.map(|row| row.as_chunks::<VECTOR>());
+    let whole = rows[0].0.len();
     let mut sums = [[_mm256_setzero_si256(); 2]; N];
-    let add = |sums: &mut __m256i, q, x| {
-        *sums = _mm256_add_epi32(*sums, _mm256_madd_epi16(q, _mm256_cvtepi8_epi16(x)));
+    let add = |sums: &mut [__m256i; 2], q: &[u8; BLOCK], low, high| {
+        let (q, _) = q.as_chunks();
+        let low = _mm256_madd_epi16(_mm256_cvtepi8_epi16(low), load_32(&q[0]));
+        let high = _mm256_madd_epi16(_mm256_cvtepi8_epi16(high), load_32(&q[1]));
+        *sums = [_mm256_add_epi32(sums[0], low), _mm256_add_epi32(sums[1], high)];
     };
-    for i in 0..query_blocks.len() {
-        let (q, _) = query_blocks[i].as_chunks();
-        let q = [load_32(&q[0]), load_32(&q[1])];
+    for i in 0..whole {
         for (sums, (blocks, _)) in sums.iter_mut().zip(&rows) {
             let (x, _) = blocks[i].as_chunks();
-            add(&mut sums[0], q[0], load_16(&x[0]));
-            add(&mut sums[1], q[1], load_16(&x[1]));
+            add(sums, &query[i], load_16(&x[0]), load_16(&x[1]));
         }
     }
-    for half in 0..2 {
-        if query_tail.len() > half * VECTOR {
-            let q = load_tail(&query_tail[half * VECTOR..]);
-            for (sums, (_, tail)) in sums.iter_mut().zip(&rows) {
-                add(&mut sums[half], q, _mm256_castsi256_si128(load_tail(&tail[half * VECTOR / 2..])));
-            }
+    if let Some(q) = query.get(whole) {
+        for (sums, (_, tail)) in sums.iter_mut().zip(&rows) {
+            let x = load_tail(tail);
+            add(sums, q, _mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
         }
     }
-    sums.map(|sums| {
-        let sums: [i32; LANES] = bytemuck::cast(sums);
-        sums.into_iter().map(i64::from).sum()
-    })
+    for sums in &mut sums {
+        let [a, b] = *sums;
+        let lower = _mm256_set1_epi32(0xFFFF);
+        let low = _mm256_add_epi32(_mm256_and_si256(a, lower), _mm256_and_si256(b, lower));
+        *sums = [low, _mm256_add_epi32(_mm256_srai_epi32::<16>(a), _mm256_srai_epi32::<16>(b))];
+    }
+    sums
 }
 
-/// The two halves, as bytes of the query for each 32 of a row: 32 for low nibbles, then 32 for high ones.
+/// The two halves, interleaved by 32: what meets the low nibbles of a block, then what meets the high ones.
 fn arrange_int4(values: &[i8], query: &mut Int4Query) {
     let (low, high) = values.split_at(values.len().div_ceil(2));
     query.dimension = values.len();
     query.low.clear();
     query.low.resize(low.len().next_multiple_of(VECTOR) * 2, 0);
-    for (i, part) in low.chunks(VECTOR).enumerate() {
-        query.low[2 * i * VECTOR..][..part.len()].copy_from_slice(part);
-    }
-    for (i, part) in high.chunks(VECTOR).enumerate() {
-        query.low[(2 * i + 1) * VECTOR..][..part.len()].copy_from_slice(part);
+    let (vectors, _) = query.low.as_chunks_mut::<VECTOR>();
+    for (half, first) in [(low, 0), (high, 1)] {
+        let (whole, rest) = half.as_chunks::<VECTOR>();
+        let mut to = vectors.iter_mut().skip(first).step_by(2);
+        to.by_ref().zip(whole).for_each(|(to, from)| *to = *from);
+        to.take(1).for_each(|to| to[..rest.len()].copy_from_slice(rest));
     }
 }
 
@@ -255,54 +268,42 @@ fn dot_int4_x4(query: &Int4Query, rows: [&[u8]; 4]) -> [i32; 4] {
 #[target_feature(enable = "avx2")]
 fn int4<const N: usize>(query: &Int4Query, rows: [&[u8]; N]) -> [__m256i; N] {
     rows.iter().for_each(|row| query.check(row));
-    // A word takes 4 times 4 products: 16 · 15 · 128 = 30,720 < 2¹⁵.
-    sum_words::<N, 2, 4>(&query.low, rows, |[low, high], x| {
+    // Four products meet in a word: 4 · 15 · 128 < 2¹⁵.
+    sum_words(&query.low, rows, |[low, high], x| {
         let nibble = _mm256_set1_epi8(15);
-        let low = _mm256_maddubs_epi16(_mm256_and_si256(x, nibble), low);
-        let high = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16::<4>(x), nibble), high);
+        let low = _mm256_maddubs_epi16(_mm256_and_si256(x, nibble), load_32(low));
+        let high = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16::<4>(x), nibble), load_32(high));
         _mm256_add_epi16(low, high)
     })
 }
 
-/// The sum over all blocks of 32 bytes of a row of the words that `products` makes of a block and its `Q` vectors of
-/// the query, of which `GROUP` do not overflow a word.
+/// The 32-bit sums of the words that `products` makes of each 32 bytes of a row and the `Q` vectors of the query that
+/// belong to them.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn sum_words<const N: usize, const Q: usize, const GROUP: usize>(
+fn sum_words<const N: usize, const Q: usize>(
     query: &[i8],
     rows: [&[u8]; N],
-    products: impl Fn([__m256i; Q], __m256i) -> __m256i,
+    products: impl Fn(&[[u8; VECTOR]; Q], __m256i) -> __m256i,
 ) -> [__m256i; N] {
-    let (vectors, _) = bytemuck::cast_slice(query).as_chunks::<VECTOR>();
-    let (query, _) = vectors.as_chunks::<Q>();
+    let (query, _) = bytemuck::cast_slice(query).as_chunks::<VECTOR>().0.as_chunks::<Q>();
     let rows = rows.map(|row| row.as_chunks::<VECTOR>());
     let whole = rows[0].0.len();
     let mut sums = [_mm256_setzero_si256(); N];
-    for (group, query) in query[..whole].chunks(GROUP).enumerate() {
-        let mut words = [_mm256_setzero_si256(); N];
-        let rows = rows.map(|(blocks, _)| &blocks[group * GROUP..][..query.len()]);
-        for (i, q) in query.iter().enumerate() {
-            for (words, row) in words.iter_mut().zip(rows) {
-                *words = _mm256_add_epi16(*words, products(q.each_ref().map(|q| load_32(q)), load_32(&row[i])));
-            }
-        }
-        for (sums, words) in sums.iter_mut().zip(words) {
-            *sums = add_words(*sums, words);
+    let add = |sums: &mut __m256i, q, x| {
+        *sums = _mm256_add_epi32(*sums, _mm256_madd_epi16(products(q, x), _mm256_set1_epi16(1)));
+    };
+    for i in 0..whole {
+        for (sums, (blocks, _)) in sums.iter_mut().zip(&rows) {
+            add(sums, &query[i], load_32(&blocks[i]));
         }
     }
     if let Some(q) = query.get(whole) {
-        for (sums, (_, tail)) in sums.iter_mut().zip(rows) {
-            *sums = add_words(*sums, products(q.each_ref().map(|q| load_32(q)), load_tail(tail)));
+        for (sums, (_, tail)) in sums.iter_mut().zip(&rows) {
+            add(sums, q, load_tail(tail));
         }
     }
     sums
-}
-
-/// Adds pairs of words to 32-bit sums.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn add_words(sums: __m256i, words: __m256i) -> __m256i {
-    _mm256_add_epi32(sums, _mm256_madd_epi16(words, _mm256_set1_epi16(1)))
 }
 
 #[inline]
@@ -330,74 +331,85 @@ const BITS: usize = 8 * VECTOR;
 fn arrange_bits1(values: &[i8], query: &mut Bits1Query) {
     query.set_bits(values);
     query.components.clear();
+    let len = values.len().next_multiple_of(BITS);
     if query.bits <= 5 {
+        query.components.resize(len, 0);
         arrange_digit(values, &mut query.components, |value| value);
     } else {
-        let low = |value: i8| (value << 4) >> 4;
-        arrange_digit(values, &mut query.components, low);
-        arrange_digit(values, &mut query.components, |value| ((i16::from(value) - i16::from(low(value))) >> 4) as i8);
+        query.components.resize(2 * len, 0);
+        let (low, high) = query.components.split_at_mut(len);
+        let digit = |value: i8| (value << 4) >> 4;
+        arrange_digit(values, low, digit);
+        arrange_digit(values, high, |value| ((i16::from(value) - i16::from(digit(value))) >> 4) as i8);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn arrange_digit(values: &[i8], components: &mut Vec<i8>, digit: impl Fn(i8) -> i8) {
-    for values in values.chunks(BITS) {
+fn arrange_digit(values: &[i8], components: &mut [i8], digit: impl Fn(i8) -> i8) {
+    let (vectors, _) = components.as_chunks_mut::<VECTOR>();
+    for (values, vectors) in values.chunks(BITS).zip(vectors.as_chunks_mut::<8>().0) {
         let mut digits = [0; BITS];
         digits.iter_mut().zip(values).for_each(|(to, &value)| *to = digit(value));
         // Register m holds bytes 16 · m to 16 · m + 15 of either half. Interleaving registers m and m + 4 takes byte i of
         // a half to 2 · i mod 127: four times, and the upper four bits of i, which tell the byte of a row, are the lower.
         let (sixteens, _) = bytemuck::cast_slice(&digits).as_chunks();
-        let mut registers: [__m256i; 8] =
-            std::array::from_fn(|m| _mm256_set_m128i(load_16(&sixteens[m + 8]), load_16(&sixteens[m])));
-        for _ in 0..4 {
-            registers = std::array::from_fn(|m| {
-                let (a, b) = (registers[m / 2], registers[m / 2 + 4]);
-                if m % 2 == 0 { _mm256_unpacklo_epi8(a, b) } else { _mm256_unpackhi_epi8(a, b) }
-            });
+        let mut registers = [_mm256_setzero_si256(); 8];
+        for (m, register) in registers.iter_mut().enumerate() {
+            *register = _mm256_set_m128i(load_16(&sixteens[m + 8]), load_16(&sixteens[m]));
         }
-        for bit in [0, 4, 1, 5, 2, 6, 3, 7] {
+        for _ in 0..4 {
+            let [a, b, c, d, e, f, g, h] = registers;
+            for (m, (low, high)) in [(a, e), (b, f), (c, g), (d, h)].into_iter().enumerate() {
+                registers[2 * m] = _mm256_unpacklo_epi8(low, high);
+                registers[2 * m + 1] = _mm256_unpackhi_epi8(low, high);
+            }
+        }
+        for (vector, bit) in vectors.iter_mut().zip([0, 4, 1, 5, 2, 6, 3, 7]) {
             let scaled = (bit % 4..3).fold(registers[bit], |x, _| _mm256_add_epi8(x, x));
-            components.extend_from_slice(&bytemuck::cast::<_, [i8; VECTOR]>(scaled));
+            *vector = bytemuck::cast(scaled);
         }
     }
 }
 
 #[target_feature(enable = "avx2")]
 fn dot_bits1(query: &Bits1Query, row: &[u8]) -> i32 {
-    query.check(row);
-    digits(query, |digit| bits1(digit, [row]).map(|sum| sum_of_eight(sum)))[0]
+    let [sum] = bits1(query, [row]);
+    sum_of_eight(sum)
 }
 
 #[target_feature(enable = "avx2")]
 fn dot_bits1_x4(query: &Bits1Query, rows: [&[u8]; 4]) -> [i32; 4] {
-    rows.iter().for_each(|row| query.check(row));
-    digits(query, |digit| sums_of_eight(bits1(digit, rows)))
+    sums_of_eight(bits1(query, rows))
 }
 
-/// The sums of what `dot` gives for each digit, by weight.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn digits<const N: usize>(query: &Bits1Query, dot: impl Fn(&[i8]) -> [i32; N]) -> [i32; N] {
-    let one = query.dimension.next_multiple_of(BITS);
-    let (low, high) = query.components.split_at(one);
-    let mut sums = dot(low).map(|sum| sum >> 3);
+fn bits1<const N: usize>(query: &Bits1Query, rows: [&[u8]; N]) -> [__m256i; N] {
+    rows.iter().for_each(|row| query.check(row));
+    let (low, high) = query.components.split_at(query.dimension.next_multiple_of(BITS));
+    let mut sums = bits1_digit(low, rows);
+    for sums in &mut sums {
+        *sums = _mm256_srai_epi32::<3>(*sums);
+    }
     if !high.is_empty() {
-        sums.iter_mut().zip(dot(high)).for_each(|(sum, high)| *sum += high << 1);
+        for (sums, high) in sums.iter_mut().zip(bits1_digit(high, rows)) {
+            *sums = _mm256_add_epi32(*sums, _mm256_slli_epi32::<1>(high));
+        }
     }
     sums
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn bits1<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [__m256i; N] {
-    // A word takes 15 times 16 products: 240 · 8 · 16 = 30,720 < 2¹⁵.
-    sum_words::<N, 8, 15>(query, rows, |q, x| {
+fn bits1_digit<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [__m256i; N] {
+    // Sixteen products meet in a word: 16 · 8 · 16 < 2¹⁵.
+    sum_words(query, rows, |q: &[[u8; VECTOR]; 8], x| {
         let nibbles = [x, _mm256_srli_epi16::<4>(x)];
         let mut words = _mm256_setzero_si256();
-        for (i, q) in q.into_iter().enumerate() {
+        for (i, q) in q.iter().enumerate() {
             let bits = _mm256_and_si256(nibbles[i % 2], _mm256_set1_epi8(1 << (i / 2)));
-            words = _mm256_add_epi16(words, _mm256_maddubs_epi16(bits, q));
+            words = _mm256_add_epi16(words, _mm256_maddubs_epi16(bits, load_32(q)));
         }
         words
     })

@@ -129,22 +129,26 @@ fn load_64(bytes: &[u8; VECTOR]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// `values` and zeros up to a whole number of registers.
-#[inline]
-fn pad(values: impl ExactSizeIterator<Item = i8>, padded: &mut Vec<i8>) {
-    let len = values.len().next_multiple_of(VECTOR);
-    padded.clear();
-    padded.extend(values);
-    padded.resize(len, 0);
+/// Zeros for `len` components, up to a whole number of registers.
+fn clear(components: &mut Vec<i8>, len: usize) {
+    components.clear();
+    components.resize(len.next_multiple_of(VECTOR), 0);
 }
 
 /// The digits, and 128 for each that a code is more when its sign is turned.
 #[target_feature(enable = "avx512f,avx512bw")]
 fn arrange_int8(values: &[i16], query: &mut Int8Query) {
     query.dimension = values.len();
-    query.excess = values.iter().map(|&value| i64::from(value)).sum::<i64>() * 128;
-    pad(values.iter().map(|&value| digits(value).0), &mut query.low);
-    pad(values.iter().map(|&value| digits(value).1), &mut query.high);
+    clear(&mut query.low, values.len());
+    clear(&mut query.high, values.len());
+    for (low, &value) in query.low.iter_mut().zip(values) {
+        *low = digits(value).0;
+    }
+    for (high, &value) in query.high.iter_mut().zip(values) {
+        *high = digits(value).1;
+    }
+    let sum: i32 = values.iter().map(|&value| i32::from(value)).sum();
+    query.excess = 128 * i64::from(sum);
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
@@ -176,13 +180,13 @@ fn int8<const N: usize>(query: &Int8Query, rows: [&[u8]; N]) -> [[__m512i; 2]; N
     })
 }
 
-#[target_feature(enable = "avx512f,avx512bw")]
 fn arrange_int4(values: &[i8], query: &mut Int4Query) {
     let (low, high) = values.split_at(values.len().div_ceil(2));
     query.dimension = values.len();
-    pad(low.iter().copied(), &mut query.low);
-    pad(high.iter().copied(), &mut query.high);
-    query.high.resize(query.low.len(), 0);
+    clear(&mut query.low, low.len());
+    clear(&mut query.high, low.len());
+    query.low[..low.len()].copy_from_slice(low);
+    query.high[..high.len()].copy_from_slice(high);
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
@@ -258,10 +262,10 @@ fn sums_of_sixteen(sums: [__m512i; 4]) -> [i32; 4] {
     x86::sums_of_eight(sums.map(|sums| halve(sums)))
 }
 
-#[target_feature(enable = "avx512f,avx512bw")]
 fn arrange_bits1(values: &[i8], query: &mut Bits1Query) {
     query.set_bits(values);
-    pad(values.iter().copied(), &mut query.components);
+    clear(&mut query.components, values.len());
+    query.components[..values.len()].copy_from_slice(values);
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]

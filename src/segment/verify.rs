@@ -9,7 +9,7 @@ use crate::storage::{Rows, SectionRows, Storage};
 
 impl<S: Storage + ?Sized> Segment<S> {
     /// Reads every byte and every link: checksums, padding, key order, tombstones, centre, factors, components, codes,
-    /// originals, lists and levels. O(file) time, and memory for one block of 64 KiB of it.
+    /// originals, lists and levels. O(file) time, and memory for one window of it (1 MiB).
     ///
     /// # Errors
     /// [`Error::ChecksumMismatch`] for the first block that is not as it was written, [`Error::Corrupt`] for the

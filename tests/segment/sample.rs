@@ -3,7 +3,9 @@
 //! The mutator reads the file by the description in FORMAT.md, not by the crate's code.
 
 use std::io;
-use twindex::segment::{Encoding, GraphMeta, IndexKind, LevelMeta, Meta, SegmentWriter, order_by_key};
+use twindex::segment::{
+    Encoding, GraphMeta, IndexKind, LevelMeta, Meta, Originals, QuantizerMeta, SegmentWriter, order_by_key,
+};
 use twindex::{Metric, Result};
 
 /// SplitMix64.
@@ -27,12 +29,15 @@ impl Random {
 pub struct Sample {
     pub meta: Meta,
     pub keys: Vec<u64>,
-    pub rows: Vec<f32>,
+    pub centre: Vec<f32>,
+    pub codes: Vec<u8>,
     pub factors: Vec<f32>,
     pub removed: Vec<bool>,
     pub lists: Vec<Vec<u32>>,
     /// Level 1 first: nodes with their lists.
     pub upper: Vec<Vec<(u32, Vec<u32>)>>,
+    pub fingerprints: Vec<u32>,
+    pub originals: Vec<u8>,
 }
 
 /// `m` of every sample.
@@ -48,8 +53,7 @@ impl Sample {
         for i in (1..n).filter(|&i| removed[i]) {
             keys[i] = keys[i - 1];
         }
-        let components = n * dimension as usize;
-        let vectors = (0..components).map(|_| (random.next() >> 40) as f32 / 1e6 - 8.0).collect();
+        let codes = floats(n * dimension as usize, &mut random);
         let factors = (0..n).map(|_| 0.25 + (random.next() >> 40) as f32 / 1e7).collect();
         let nodes: Vec<u32> = (0..rows).collect();
         let lists = nodes.iter().map(|&id| some_of(&nodes, id, 2 * M, &mut random)).collect();
@@ -70,14 +74,19 @@ impl Sample {
                 tombstones: removed.iter().filter(|&&r| r).count() as u32,
                 stride: 4 * dimension,
                 ef: 64,
+                originals: Originals::None,
+                quantizer: None,
                 graph: None,
             },
             keys,
-            rows: vectors,
+            centre: Vec::new(),
+            codes,
             factors,
             removed,
             lists,
             upper,
+            fingerprints: Vec::new(),
+            originals: Vec::new(),
         };
         if kind == IndexKind::Hnsw {
             sample.meta.graph = Some(sample.graph_meta(seed));
@@ -85,9 +94,53 @@ impl Sample {
         sample
     }
 
-    /// The one most tests damage: every section is there, and two groups of links.
+    /// The one most tests damage: every section of an f32 file is there, and two groups of links.
     pub fn full(seed: u64) -> Self {
         Sample::new(67, 3, Metric::Cosine, IndexKind::Hnsw, true, seed)
+    }
+
+    /// The same with rows of another encoding, rotated and centred where it is quantized.
+    pub fn encoded(self, encoding: Encoding, originals: Originals) -> Self {
+        let seed = self.meta.dimension.into();
+        self.quantized(encoding, originals, QuantizerMeta { rotated: true, centred: true, seed })
+    }
+
+    /// The same with rows of another encoding; `quantizer` counts where that is quantized. Codes are drawn at random,
+    /// within what a file may hold.
+    pub fn quantized(mut self, encoding: Encoding, originals: Originals, quantizer: QuantizerMeta) -> Self {
+        let mut random = Random(u64::from(self.meta.rows) << 32 | u64::from(encoding.name().len() as u32));
+        let (n, d) = (self.meta.rows as usize, self.meta.dimension as usize);
+        self.codes = match encoding {
+            Encoding::F32 => floats(n * d, &mut random),
+            Encoding::F16 => halves(n * d, &mut random),
+            Encoding::Int8 => codes(n, d, 0xFF, &mut random),
+            Encoding::Int4 => codes(n, d.div_ceil(2), if d % 2 == 1 { 0x0F } else { 0xFF }, &mut random),
+            Encoding::Bits1 => codes(n, d.div_ceil(8), [0xFF, 1, 3, 7, 15, 31, 63, 127][d % 8], &mut random),
+            other => panic!("no sample of {other}"),
+        };
+        self.originals = match originals {
+            Originals::None => Vec::new(),
+            Originals::F16 => halves(n * d, &mut random),
+            Originals::F32 => floats(n * d, &mut random),
+            other => panic!("no sample of {other} originals"),
+        };
+        let quantized = matches!(encoding, Encoding::Int8 | Encoding::Int4 | Encoding::Bits1);
+        self.centre = (0..d).map(|i| 0.5 - i as f32 / 64.0).collect();
+        self.centre.truncate(if quantized && quantizer.centred && n > 0 { d } else { 0 });
+        self.fingerprints = (0..n).map(|_| random.next() as u32).collect();
+        self.fingerprints.truncate(if encoding == Encoding::F32 || !self.originals.is_empty() { 0 } else { n });
+        self.meta = Meta {
+            encoding,
+            stride: stride_of(encoding, d) as u32,
+            originals,
+            quantizer: quantized.then_some(quantizer),
+            ..self.meta
+        };
+        self
+    }
+
+    pub fn has_factors(&self) -> bool {
+        self.meta.metric == Metric::Cosine && self.meta.quantizer.is_none()
     }
 
     fn graph_meta(&self, seed: u64) -> GraphMeta {
@@ -109,8 +162,11 @@ impl Sample {
         let mut writer = SegmentWriter::begin(out, &self.meta)?;
         writer.keys(self.keys.iter().copied())?;
         writer.key_order(order_by_key(self.meta.rows, |id| self.keys[id as usize])?)?;
-        writer.codes(self.rows.chunks(5).map(|run| run.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()))?;
-        if self.meta.metric == Metric::Cosine {
+        if !self.centre.is_empty() {
+            writer.centre(&self.centre)?;
+        }
+        writer.codes(self.codes.chunks(19))?;
+        if self.has_factors() {
             writer.factors(self.factors.iter().copied())?;
         }
         if self.meta.tombstones > 0 {
@@ -126,6 +182,12 @@ impl Sample {
                 })?;
             }
         }
+        if self.meta.encoding != Encoding::F32 && self.meta.originals == Originals::None {
+            writer.fingerprints(self.fingerprints.iter().copied())?;
+        }
+        if self.meta.originals != Originals::None {
+            writer.try_originals(self.originals.chunks(23).map(Ok))?;
+        }
         writer.finish()
     }
 
@@ -134,6 +196,43 @@ impl Sample {
         assert_eq!(bytes.len() as u64, len);
         bytes
     }
+}
+
+/// Bytes in a row, as FORMAT.md has them.
+pub fn stride_of(encoding: Encoding, dimension: usize) -> usize {
+    match encoding {
+        Encoding::F32 => 4 * dimension,
+        Encoding::F16 => 2 * dimension,
+        Encoding::Int8 => dimension + 8,
+        Encoding::Int4 => dimension.div_ceil(2) + 8,
+        Encoding::Bits1 => dimension.div_ceil(8) + 8,
+        other => panic!("no stride of {other}"),
+    }
+}
+
+fn floats(n: usize, random: &mut Random) -> Vec<u8> {
+    (0..n).flat_map(|_| ((random.next() >> 40) as f32 / 1e6 - 8.0).to_le_bytes()).collect()
+}
+
+/// Any f16 but those that are infinite or not a number.
+fn halves(n: usize, random: &mut Random) -> Vec<u8> {
+    let mut half = || match random.next() as u16 {
+        half if half & 0x7C00 == 0x7C00 => half & !0x4000,
+        half => half,
+    };
+    (0..n).flat_map(|_| half().to_le_bytes()).collect()
+}
+
+/// Quantized rows of `len` bytes, of whose last only the bits `used` are set, and their factors.
+fn codes(n: usize, len: usize, used: u8, random: &mut Random) -> Vec<u8> {
+    let mut rows = Vec::new();
+    for i in 0..n {
+        rows.extend((0..len).map(|_| random.next() as u8));
+        *rows.last_mut().expect("a row has a byte") &= used;
+        rows.extend((i as f32 / 8.0).to_le_bytes());
+        rows.extend((4.0 - i as f32).to_le_bytes());
+    }
+    rows
 }
 
 /// Up to `most` others of `nodes`; the first node gets as many as there are.
@@ -149,11 +248,14 @@ pub const KEYS: u32 = 2;
 pub const KEY_ORDER: u32 = 3;
 pub const CODES: u32 = 4;
 pub const FACTORS: u32 = 5;
+pub const ORIGINALS: u32 = 6;
 pub const TOMBSTONES: u32 = 7;
 pub const LINK_OFFSETS: u32 = 8;
 pub const LINKS: u32 = 9;
 pub const UPPER: u32 = 10;
 pub const CHECKSUMS: u32 = 11;
+pub const CENTRE: u32 = 12;
+pub const FINGERPRINTS: u32 = 13;
 
 /// Where the parts of an undamaged file lie.
 #[derive(Clone)]
