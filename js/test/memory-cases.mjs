@@ -89,7 +89,6 @@ export const cases = {
     const before = empty.memory;
     empty.free();
     const file = await fixture('large-originals.twx');
-    await refuses(() => Index.open(file), 'OUT_OF_MEMORY');
     const index = await Index.open(file, { readOnly: true });
     const { residentBytes, sections } = index.stats();
     const codes = count * (dimension + 8);
@@ -101,6 +100,9 @@ export const cases = {
     ok(memory <= most && memory - before <= residentBytes + SLACK, `${memory - before} for ${residentBytes}`);
     for (let round = 0; round < 3; round++) check('originals', index);
     equal(index.memory, memory, 'searched again');
+    // One that is to be changed has them with it.
+    await refuses(() => Index.open(file), 'OUT_OF_MEMORY');
+    check('originals', index);
   },
   async 'memory grows by what is resident, for every encoding'({ init, Index }, { bytes }) {
     await init(await bytes());
@@ -175,7 +177,7 @@ export const cases = {
         read = Math.max(read, reads);
         reads = 0;
       }
-      ok(read > 3 && read < 400 && most <= 1 << 20, `${read} reads of ${most} bytes at most`);
+      ok(read > 3 && read < 800 && most <= 1 << 20, `${read} reads of ${most} bytes at most`);
       const { memory } = opened;
       for (let i = 0; i < 50; i++) opened.search(row(i), { k: 5, ef: 20 });
       equal(opened.memory, memory);

@@ -215,7 +215,7 @@ test('every wrong argument is refused by name, and the index goes on (B07, B79)'
     'rescore vectors': [(x) => index.rescore(query, found, x), []],
     'rescore options': [(x) => index.rescore(query, found, rows, x), ['undefined', 'object']],
     'attachOriginals source': [(x) => coded.attachOriginals(x), []],
-    'attachOriginals options': [(x) => coded.attachOriginals(vectors, x), []],
+    'attachOriginals options': [(x) => coded.attachOriginals(vectors, x), ['undefined', 'object']],
     'getWithSource key': [(x) => index.getWithSource(x), []],
     'search filter': [(x) => index.search(query, { filter: x }), ['undefined', 'array', 'function', 'shortVector']],
     'searchBatch queries': [(x) => index.searchBatch(x), ['array']],
@@ -233,7 +233,10 @@ test('every wrong argument is refused by name, and the index goes on (B07, B79)'
         await call(value);
       } else {
         const error = await refuses(
-          async () => call(value),
+          async () => {
+            await call(value);
+            throw new Error(`${name} took ${kind}`);
+          },
           ['INVALID_ARGUMENT', 'INVALID_PARAMETER', 'DIMENSION_MISMATCH', 'LENGTH_MISMATCH', 'NOT_A_SEGMENT', 'TRUNCATED', 'IO'],
         );
         const argument = name.split(' ')[1];
