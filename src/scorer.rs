@@ -41,6 +41,16 @@ pub trait Scorer {
 pub trait Factors {
     /// The factor of row `id`; 1 where there is none.
     fn factor(&self, id: u32) -> f32;
+
+    /// The factors of the rows `ids`, into as many places of `out`.
+    fn gather(&self, ids: &[u32], out: &mut [f32]) {
+        ids.iter().zip(out).for_each(|(&id, factor)| *factor = self.factor(id));
+    }
+
+    /// The factors of the rows from `first` on.
+    fn gather_run(&self, first: u32, out: &mut [f32]) {
+        (first..).zip(out).for_each(|(id, factor)| *factor = self.factor(id));
+    }
 }
 
 impl<F: Factors> Factors for Option<F> {
@@ -66,14 +76,19 @@ pub struct ScorerScratch<Q> {
     ids: Vec<u32>,
 }
 
-/// The one [`Scorer`]: a codec over rows.
-#[derive(Debug)]
-pub struct RowScorer<'a, C: Codec, R, F> {
+/// The one [`Scorer`]: a codec over rows, of which a few tens at a time are asked for by one virtual call.
+pub struct RowScorer<'a, C: Codec> {
     codec: &'a C,
     kernels: &'static Kernels,
-    rows: &'a R,
-    factors: F,
+    rows: &'a dyn Rows,
+    factors: &'a dyn Factors,
     scratch: &'a mut ScorerScratch<C::Query>,
+}
+
+impl<C: Codec> std::fmt::Debug for RowScorer<'_, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowScorer").field("rows", &self.rows.count()).finish_non_exhaustive()
+    }
 }
 
 /// Addresses resolved at a time: one neighbour list of an index with m = 16.
@@ -85,13 +100,13 @@ const AHEAD: usize = 4;
 /// Cache lines prefetched of each row; the hardware follows the rest.
 const LINES: usize = 8;
 
-impl<'a, C: Codec, R: Rows, F: Factors> RowScorer<'a, C, R, F> {
+impl<'a, C: Codec> RowScorer<'a, C> {
     /// A scorer for `query`, which is checked.
     pub fn for_vector(
         codec: &'a C,
         kernels: &'static Kernels,
-        rows: &'a R,
-        factors: F,
+        rows: &'a dyn Rows,
+        factors: &'a dyn Factors,
         query: &[f32],
         scratch: &'a mut ScorerScratch<C::Query>,
     ) -> Result<Self> {
@@ -103,8 +118,8 @@ impl<'a, C: Codec, R: Rows, F: Factors> RowScorer<'a, C, R, F> {
     pub fn for_row(
         codec: &'a C,
         kernels: &'static Kernels,
-        rows: &'a R,
-        factors: F,
+        rows: &'a dyn Rows,
+        factors: &'a dyn Factors,
         id: u32,
         scratch: &'a mut ScorerScratch<C::Query>,
     ) -> Result<Self> {
@@ -132,33 +147,35 @@ impl<'a, C: Codec, R: Rows, F: Factors> RowScorer<'a, C, R, F> {
             return Err(Error::LengthMismatch { what: "distances", expected: ids.len(), got: out.len() });
         }
         // Rows are resident all or none.
-        if ids.first().is_some_and(|&id| self.rows.resident(id).is_none()) {
-            let mut fetched = std::mem::take(&mut self.scratch.fetched);
-            let scored = self.rows.fetch(ids, &mut fetched).map(|()| {
-                self.score_tiles(query, ids, out, |i| Some(fetched.row(i)));
-            });
-            self.scratch.fetched = fetched;
-            return scored;
+        let is_read = ids.first().is_some_and(|&id| self.rows.resident(id).is_none());
+        let mut fetched = std::mem::take(&mut self.scratch.fetched);
+        let read = if is_read { self.rows.fetch(ids, &mut fetched) } else { Ok(()) };
+        if read.is_ok() {
+            self.score_tiles(query, ids, is_read.then_some(&fetched), out);
         }
-        self.score_tiles(query, ids, out, |i| self.rows.resident(ids[i]));
-        Ok(())
+        self.scratch.fetched = fetched;
+        read
     }
 
-    /// Scores the rows that `row(i)` finds for `ids[i]`; one that is not there is at no distance.
-    fn score_tiles<'r>(&self, query: &C::Query, ids: &[u32], out: &mut [f32], row: impl Fn(usize) -> Option<&'r [u8]>) {
+    /// Scores rows where they lie, or as they were fetched; one that is not there is at no distance.
+    fn score_tiles(&self, query: &C::Query, ids: &[u32], fetched: Option<&RowBuf>, out: &mut [f32]) {
         for (tile, (ids, out)) in ids.chunks(TILE).zip(out.chunks_mut(TILE)).enumerate() {
             let mut rows: [&[u8]; TILE] = [&[]; TILE];
-            let mut found = 0;
-            while let Some(bytes) = (found < ids.len()).then(|| row(tile * TILE + found)).flatten() {
-                rows[found] = bytes;
-                found += 1;
-            }
-            self.score_tile(query, &ids[..found], &rows[..found], &mut out[..found]);
+            let found = match fetched {
+                None => self.rows.resolve(ids, &mut rows),
+                Some(fetched) => {
+                    (tile * TILE..).zip(&mut rows[..ids.len()]).for_each(|(i, row)| *row = fetched.row(i));
+                    ids.len()
+                }
+            };
+            let mut factors = [1.0; TILE];
+            self.factors.gather(&ids[..found], &mut factors);
+            self.score_tile(query, &rows[..found], &factors, &mut out[..found]);
             out[found..].fill(f32::NAN);
         }
     }
 
-    fn score_tile(&self, query: &C::Query, ids: &[u32], rows: &[&[u8]], out: &mut [f32]) {
+    fn score_tile(&self, query: &C::Query, rows: &[&[u8]], factors: &[f32; TILE], out: &mut [f32]) {
         for row in rows.iter().take(AHEAD) {
             self.kernels.prefetch(row, LINES);
         }
@@ -168,18 +185,18 @@ impl<'a, C: Codec, R: Rows, F: Factors> RowScorer<'a, C, R, F> {
             for row in rows.iter().skip(at + AHEAD).take(4) {
                 self.kernels.prefetch(row, LINES);
             }
-            let factors = std::array::from_fn(|j| self.factors.factor(ids[at + j]));
+            let factors = std::array::from_fn(|j| factors[at + j]);
             let distances = self.codec.distance_x4(self.kernels, query, *four, factors);
             out[at..at + 4].copy_from_slice(&distances);
         }
         let at = rows.len() - tail.len();
         for (i, row) in tail.iter().enumerate() {
-            out[at + i] = self.codec.distance(self.kernels, query, row, self.factors.factor(ids[at + i]));
+            out[at + i] = self.codec.distance(self.kernels, query, row, factors[at + i]);
         }
     }
 }
 
-impl<C: Codec, R: Rows, F: Factors> Scorer for RowScorer<'_, C, R, F> {
+impl<C: Codec> Scorer for RowScorer<'_, C> {
     fn score(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()> {
         let query = std::mem::take(&mut self.scratch.query);
         let result = self.score_query(&query, ids, out);
@@ -194,18 +211,22 @@ impl<C: Codec, R: Rows, F: Factors> Scorer for RowScorer<'_, C, R, F> {
             let id = first + at as u32;
             let Some(run) = self.rows.run(id, (out.len() - at) as u32) else { break };
             let n = run.len() / stride;
-            let out = &mut out[at..at + n];
             let query = &self.scratch.query;
-            let (mut rows, mut ids) = (run.chunks_exact(4 * stride), id..);
-            let (fours, tail) = out.as_chunks_mut::<4>();
-            for (out, four) in fours.iter_mut().zip(&mut rows) {
-                let rows = std::array::from_fn(|j| &four[j * stride..][..stride]);
-                let factors = std::array::from_fn(|_| self.factors.factor(ids.next().unwrap_or(id)));
-                *out = codec.distance_x4(kernels, query, rows, factors);
-            }
-            let rest = run[run.len() - tail.len() * stride..].chunks_exact(stride);
-            for ((out, row), id) in tail.iter_mut().zip(rest).zip(ids) {
-                *out = codec.distance(kernels, query, row, self.factors.factor(id));
+            let mut factors = [1.0; TILE];
+            let tiles = run.chunks(TILE * stride).zip(out[at..at + n].chunks_mut(TILE));
+            for ((rows, out), first) in tiles.zip((id..).step_by(TILE)) {
+                self.factors.gather_run(first, &mut factors[..out.len()]);
+                let (fours, tail) = out.as_chunks_mut::<4>();
+                let row = |i: usize| &rows[i * stride..][..stride];
+                for (i, out) in fours.iter_mut().enumerate() {
+                    let rows = std::array::from_fn(|j| row(i * 4 + j));
+                    let factors = std::array::from_fn(|j| factors[i * 4 + j]);
+                    *out = codec.distance_x4(kernels, query, rows, factors);
+                }
+                let at = 4 * fours.len();
+                for (i, out) in tail.iter_mut().enumerate() {
+                    *out = codec.distance(kernels, query, row(at + i), factors[at + i]);
+                }
             }
             at += n;
         }
@@ -288,7 +309,7 @@ impl<R: Rows, F: Factors> Scorable<'_, R, F> {
     ) -> Result<T> {
         let Scorable { codec, kernels, rows, factors } = self;
         each_codec!(codec, codec => {
-            f(&mut RowScorer::for_vector(codec, kernels, rows, factors, query, scratch.part())?)
+            f(&mut RowScorer::for_vector(codec, kernels, rows, &factors, query, scratch.part())?)
         })
     }
 
@@ -303,7 +324,7 @@ impl<R: Rows, F: Factors> Scorable<'_, R, F> {
         f: impl FnOnce(&mut dyn Scorer) -> Result<T>,
     ) -> Result<T> {
         let Scorable { codec, kernels, rows, factors } = self;
-        each_codec!(codec, codec => f(&mut RowScorer::for_row(codec, kernels, rows, factors, id, scratch.part())?))
+        each_codec!(codec, codec => f(&mut RowScorer::for_row(codec, kernels, rows, &factors, id, scratch.part())?))
     }
 }
 

@@ -4,7 +4,7 @@
 //! would slow every kernel that widens in software), what lies beyond is refused. Under [`Metric::Cosine`] a row is
 //! normalised first, so that its scale does not matter; its factor is 1/norm of what was stored.
 
-use super::{Codec, checked_norm, finish, norm_limit, squared_norm};
+use super::{Codec, checked_norm, checked_vector_norm, finish, norm_limit, squared_norm};
 use crate::error::{Error, Result, Scientific};
 use crate::kernel::Kernels;
 use crate::kernel::scalar::widen;
@@ -26,7 +26,7 @@ impl F16Codec {
 
     /// What a component is divided by before it is stored.
     fn divisor(&self, vector: &[f32]) -> Result<f64> {
-        let norm = checked_norm(vector.len(), |i| vector[i], self.dimension, self.metric, norm_limit(self.metric))?;
+        let norm = checked_vector_norm(vector, self.dimension, self.metric, norm_limit(self.metric))?;
         if self.has_factors() {
             return Ok(norm);
         }
@@ -96,7 +96,7 @@ impl Codec for F16Codec {
     }
 
     fn query(&self, _: &Kernels, vector: &[f32], query: &mut Vec<f32>) -> Result<()> {
-        let norm = checked_norm(vector.len(), |i| vector[i], self.dimension, self.metric, norm_limit(self.metric))?;
+        let norm = checked_vector_norm(vector, self.dimension, self.metric, norm_limit(self.metric))?;
         let divisor = if self.has_factors() { norm } else { 1.0 };
         query.clear();
         query.extend(vector.iter().map(|&x| (f64::from(x) / divisor) as f32));

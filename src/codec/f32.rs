@@ -1,6 +1,6 @@
 //! The `f32` encoding: a row is the vector as it was given, little-endian.
 
-use super::{Codec, checked_norm, finish, norm_limit, squared_norm};
+use super::{Codec, checked_norm, checked_vector_norm, finish, norm_limit, squared_norm};
 use crate::error::{Error, Result, Scientific};
 use crate::kernel::Kernels;
 use crate::metric::Metric;
@@ -24,7 +24,7 @@ impl F32Codec {
     }
 
     fn norm(&self, vector: &[f32]) -> Result<f64> {
-        checked_norm(vector.len(), |i| vector[i], self.dimension, self.metric, norm_limit(self.metric))
+        checked_vector_norm(vector, self.dimension, self.metric, norm_limit(self.metric))
     }
 }
 

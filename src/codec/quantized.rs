@@ -40,7 +40,7 @@ pub use int4::Int4;
 pub use int8::Int8;
 
 use super::rotation::Rotation;
-use super::{Codec, checked_norm, sum};
+use super::{Codec, checked_vector_norm, sum};
 use crate::error::{Error, Result};
 use crate::kernel::{Kernels, LANES};
 use crate::metric::Metric;
@@ -140,7 +140,7 @@ impl<G: Grid> QuantizedCodec<G> {
             Metric::L2 | Metric::InnerProduct => f64::from(f32::MAX).sqrt() / 8.0,
             Metric::Cosine => super::norm_limit(self.metric),
         };
-        let norm = checked_norm(vector.len(), |i| vector[i], self.dimension, self.metric, limit)?;
+        let norm = checked_vector_norm(vector, self.dimension, self.metric, limit)?;
         Ok(if self.metric == Metric::Cosine { norm } else { 1.0 })
     }
 

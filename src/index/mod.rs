@@ -32,7 +32,7 @@ pub use stats::{SectionBytes, Stats};
 pub use vectors::Source;
 
 use crate::codec::AnyCodec;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Scientific};
 use crate::kernel::{Kernels, Level};
 use crate::metric::{MAX_DIMENSION, Metric};
 use crate::scorer::{AnyScratch, Exact, Scorable};
@@ -315,7 +315,7 @@ impl<'a> SearchParams<'a> {
             return Err(Error::InvalidParameter { name: "ef", expected: "at least 1", got: "0".into() });
         }
         if let Some(oversample) = self.rerank.filter(|oversample| !(1.0..=1e6).contains(oversample)) {
-            let got = oversample.to_string();
+            let got = Scientific(f64::from(oversample)).to_string();
             return Err(Error::InvalidParameter { name: "rerank", expected: "1 to 1000000", got });
         }
         match self.radius {

@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 /// Buffers not in use.
 #[derive(Debug, Default)]
 pub struct Pool<T> {
-    idle: Mutex<Vec<T>>,
+    idle: Mutex<Vec<Box<T>>>,
 }
 
 impl<T: Default> Pool<T> {
     /// Lends buffers: used ones if there are any.
     pub fn lend(&self) -> Lease<'_, T> {
         let value = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        Lease { pool: self, value }
+        Lease { pool: self, value: Some(value) }
     }
 
     /// Drops the buffers not in use.
@@ -28,27 +28,33 @@ impl<T: Default> Pool<T> {
 #[derive(Debug)]
 pub struct Lease<'a, T: Default> {
     pool: &'a Pool<T>,
-    value: T,
+    /// There until it goes back.
+    value: Option<Box<T>>,
 }
 
 impl<T: Default> Deref for Lease<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.value
+        match &self.value {
+            Some(value) => value,
+            None => unreachable!("it goes back once"),
+        }
     }
 }
 
 impl<T: Default> DerefMut for Lease<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        &mut self.value
+        match &mut self.value {
+            Some(value) => value,
+            None => unreachable!("it goes back once"),
+        }
     }
 }
 
 impl<T: Default> Drop for Lease<'_, T> {
     fn drop(&mut self) {
-        let value = std::mem::take(&mut self.value);
-        self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(value);
+        self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).extend(self.value.take());
     }
 }
 

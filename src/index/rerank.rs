@@ -44,7 +44,7 @@ impl<S: Storage + ?Sized> VectorFile<S> {
     /// # Errors
     /// [`Error::Dataset`] for anything else; [`Error::Truncated`]; whatever the storage says.
     pub fn npy(storage: Arc<S>) -> Result<Self> {
-        let layout = VectorLayout::npy("originals", Reader { storage: &*storage, at: 0 })?;
+        let layout = Reader::over(&*storage, |reader| VectorLayout::npy("originals", reader))?;
         Self::new(storage, &layout)
     }
 
@@ -53,7 +53,7 @@ impl<S: Storage + ?Sized> VectorFile<S> {
     /// # Errors
     /// As [`npy`](Self::npy).
     pub fn fbin(storage: Arc<S>) -> Result<Self> {
-        let layout = VectorLayout::fbin("originals", Reader { storage: &*storage, at: 0 })?;
+        let layout = Reader::over(&*storage, |reader| VectorLayout::fbin("originals", reader))?;
         Self::new(storage, &layout)
     }
 
@@ -118,13 +118,26 @@ impl<S: ?Sized> fmt::Debug for VectorFile<S> {
 struct Reader<'a, S: ?Sized> {
     storage: &'a S,
     at: u64,
+    refusal: Option<Error>,
+}
+
+impl<S: Storage + ?Sized> Reader<'_, S> {
+    /// What `read` makes of the front of `storage`. What the storage says is worth more than that reading failed.
+    fn over(storage: &S, read: impl FnOnce(&mut Reader<'_, S>) -> Result<VectorLayout>) -> Result<VectorLayout> {
+        let mut reader = Reader { storage, at: 0, refusal: None };
+        let layout = read(&mut reader);
+        reader.refusal.map_or(layout, Err)
+    }
 }
 
 impl<S: Storage + ?Sized> std::io::Read for Reader<'_, S> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let left = self.storage.len().saturating_sub(self.at);
         let n = usize::try_from(left).map_or(out.len(), |left| left.min(out.len()));
-        self.storage.read_into(self.at, &mut out[..n]).map_err(std::io::Error::other)?;
+        self.storage.read_into(self.at, &mut out[..n]).map_err(|e| {
+            self.refusal = Some(e);
+            std::io::ErrorKind::Other
+        })?;
         self.at += n as u64;
         Ok(n)
     }

@@ -105,8 +105,7 @@ impl TopK {
 
     /// Hands over the hits, nearest first; the list is empty afterwards, its memory kept.
     pub fn drain_sorted(&mut self, hit: impl FnMut(Keyed)) {
-        let mut hits = std::mem::take(&mut self.heap).into_vec();
-        hits.sort_unstable();
+        let mut hits = std::mem::take(&mut self.heap).into_sorted_vec();
         hits.drain(..).for_each(hit);
         self.heap = BinaryHeap::from(hits);
     }

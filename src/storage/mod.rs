@@ -70,6 +70,18 @@ pub trait Rows {
     /// `None` if the id is out of range or the bytes are not resident.
     fn resident(&self, id: u32) -> Option<&[u8]>;
 
+    /// Borrows the rows `ids`, into as many places of `out`, up to the first that [`resident`](Rows::resident) does not
+    /// give; says how many. One call for a few tens of rows, where the rows are behind `dyn`.
+    fn resolve<'a>(&'a self, ids: &[u32], out: &mut [&'a [u8]]) -> usize {
+        let mut found = 0;
+        for (&id, row) in ids.iter().zip(out) {
+            let Some(bytes) = self.resident(id) else { break };
+            *row = bytes;
+            found += 1;
+        }
+        found
+    }
+
     /// Rows from `first` on that can be borrowed and lie one after the other: at least one and at most `max` (but not
     /// 0). `None` where [`resident`](Rows::resident) gives none.
     fn run(&self, first: u32, max: u32) -> Option<&[u8]> {
@@ -104,7 +116,8 @@ pub trait Rows {
 pub struct RowBuf {
     bytes: Vec<u8>,
     stride: usize,
-    order: Vec<(u32, u32)>,
+    /// Ids and their places, as one number each.
+    order: Vec<u64>,
     window: Vec<u8>,
 }
 

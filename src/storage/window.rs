@@ -239,33 +239,47 @@ impl<S: Storage + ?Sized> SectionRows<S> {
     }
 
     /// Reads the rows of `run` (ids and their places in `out`, sorted by id) at once.
-    fn fetch_run(&self, run: &[(u32, u32)], window: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
+    fn fetch_run(&self, run: &[u64], window: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
         let stride = self.stride;
-        let (first, last) = (run[0].0, run[run.len() - 1].0);
+        let (first, last) = (id_in(run[0]), id_in(run[run.len() - 1]));
         let place = |at: u32| at as usize * stride..(at as usize + 1) * stride;
+        let at = place_in(run[0]);
         if first == last {
-            let row = place(run[0].1);
+            let row = place(at);
             self.section.read_into(self.offset_of(first), &mut out[row.clone()])?;
-            for &(_, at) in &run[1..] {
-                out.copy_within(row.clone(), at as usize * stride);
+            for &entry in &run[1..] {
+                out.copy_within(row.clone(), place_in(entry) as usize * stride);
             }
             return Ok(());
         }
         let len = (last - first + 1) as usize * stride;
-        let at = run[0].1;
         // As a scan asks for them: already in their places.
-        if (first..=last).zip(at..).eq(run.iter().copied()) {
+        if (first..=last).zip(at..).map(|(id, at)| entry(id, at)).eq(run.iter().copied()) {
             return self.section.read_into(self.offset_of(first), &mut out[at as usize * stride..][..len]);
         }
         if window.len() < len {
             resize(window, len)?;
         }
         self.section.read_into(self.offset_of(first), &mut window[..len])?;
-        for &(id, at) in run {
-            out[place(at)].copy_from_slice(&window[(id - first) as usize * stride..][..stride]);
+        for &entry in run {
+            let row = &window[(id_in(entry) - first) as usize * stride..][..stride];
+            out[place(place_in(entry))].copy_from_slice(row);
         }
         Ok(())
     }
+}
+
+/// An id that is asked for and its place among the others, as a number that orders by id.
+fn entry(id: u32, place: u32) -> u64 {
+    u64::from(id) << 32 | u64::from(place)
+}
+
+fn id_in(entry: u64) -> u32 {
+    (entry >> 32) as u32
+}
+
+fn place_in(entry: u64) -> u32 {
+    entry as u32
 }
 
 impl<S: Storage + ?Sized> Rows for SectionRows<S> {
@@ -284,6 +298,17 @@ impl<S: Storage + ?Sized> Rows for SectionRows<S> {
             return None;
         }
         bytes.get(id as usize * self.stride..)?.get(..self.stride)
+    }
+
+    fn resolve<'a>(&'a self, ids: &[u32], out: &mut [&'a [u8]]) -> usize {
+        // Asked once: the storage may be behind `dyn` too.
+        let Some(bytes) = self.as_slice() else { return 0 };
+        let stride = self.stride;
+        let rows = ids.iter().map_while(|&id| {
+            let at = if id < self.count { id as usize * stride } else { return None };
+            bytes.get(at..)?.get(..stride)
+        });
+        rows.zip(out).map(|(row, place)| *place = row).count()
     }
 
     fn run(&self, first: u32, max: u32) -> Option<&[u8]> {
@@ -309,15 +334,15 @@ impl<S: Storage + ?Sized> Rows for SectionRows<S> {
         let RowBuf { bytes, order, window, .. } = out;
         order.clear();
         reserve(order, ids.len())?;
-        order.extend(ids.iter().zip(0..).map(|(&id, at)| (id, at)));
+        order.extend(ids.iter().zip(0..).map(|(&id, at)| entry(id, at)));
         order.sort_unstable();
 
         let mut rest = &order[..];
-        while let Some(&(first, _)) = rest.first() {
+        while let Some(&first) = rest.first() {
             let joined = rest.windows(2).take_while(|pair| {
-                let (a, b) = (u64::from(pair[0].0), u64::from(pair[1].0));
+                let (a, b) = (u64::from(id_in(pair[0])), u64::from(id_in(pair[1])));
                 let gap = b.saturating_sub(a + 1) * stride as u64;
-                let whole = (b - u64::from(first) + 1) * stride as u64;
+                let whole = (b - u64::from(id_in(first)) + 1) * stride as u64;
                 a == b || gap <= GAP_BYTES as u64 && whole <= WINDOW_BYTES as u64
             });
             let (run, next) = rest.split_at(joined.count() + 1);
