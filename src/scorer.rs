@@ -1,8 +1,14 @@
 //! Ids in, distances out: the seam between the graph, which knows no vectors, and the rows, which know no graph.
 //!
-//! Below [`Scorer`] everything is static (codec × rows); at it there is one virtual call for each list of ids. A batch
-//! of ids leaves room for what makes scoring quick: all addresses are resolved first, rows ahead are prefetched, four
-//! rows share one pass over the query, and rows that are not resident are read sorted and coalesced.
+//! ```text
+//! Scorer ── a list of ids ──▶ RowScorer ┬─ a tile of ids ──▶ Rows, Factors: where they lie
+//!                                       └─ a tile of rows ─▶ Target: the codec, with the query
+//! ```
+//!
+//! Each arrow is a virtual call: one for a list of ids, three for a tile of 32, none for a row. So there is one scorer,
+//! whatever the codec and the rows, and what a row takes is compiled once for a codec. A batch of ids leaves room for
+//! what makes scoring quick: addresses are resolved first, rows ahead are prefetched, four rows share one pass over the
+//! query, and rows that are not resident are read sorted and coalesced.
 
 use crate::codec::any::each_codec;
 use crate::codec::quantized::{Bits1, Int4, Int8, QuantizedQuery};
@@ -67,28 +73,85 @@ impl<F: Factors> Factors for &F {
     }
 }
 
-/// What a [`RowScorer`] reuses from one query to the next.
+/// Which query is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// The one the scorer was made for.
+    Query,
+    /// A stored row, for [`Scorer::score_from`].
+    From,
+}
+
+/// Prepared queries of one codec, and the distances from them.
+trait Target {
+    /// Makes a stored row a query.
+    fn take(&mut self, which: Which, row: &[u8], factor: f32);
+
+    /// Distances to as many rows as `out` has places. `scattered`: worth prefetching.
+    fn score(&self, which: Which, rows: &[&[u8]], scattered: bool, factors: &[f32], out: &mut [f32]);
+}
+
+/// What a [`Target`] reuses.
 #[derive(Debug, Default)]
-pub struct ScorerScratch<Q> {
+struct Queries<Q> {
     query: Q,
     from: Q,
+}
+
+/// The one [`Target`].
+struct Prepared<'a, C: Codec> {
+    codec: &'a C,
+    kernels: &'static Kernels,
+    queries: &'a mut Queries<C::Query>,
+}
+
+impl<C: Codec> Target for Prepared<'_, C> {
+    fn take(&mut self, which: Which, row: &[u8], factor: f32) {
+        let query = match which {
+            Which::Query => &mut self.queries.query,
+            Which::From => &mut self.queries.from,
+        };
+        self.codec.query_from_row(self.kernels, row, factor, query);
+    }
+
+    fn score(&self, which: Which, rows: &[&[u8]], scattered: bool, factors: &[f32], out: &mut [f32]) {
+        let (codec, kernels) = (self.codec, self.kernels);
+        let query = match which {
+            Which::Query => &self.queries.query,
+            Which::From => &self.queries.from,
+        };
+        let ahead = if scattered { AHEAD } else { 0 };
+        for row in rows.iter().take(ahead) {
+            kernels.prefetch(row, LINES);
+        }
+        let (fours, tail) = rows.as_chunks::<4>();
+        let (out, out_tail) = out.as_chunks_mut::<4>();
+        let (factors, factors_tail) = factors.as_chunks::<4>();
+        for (i, ((four, factors), out)) in fours.iter().zip(factors).zip(out).enumerate() {
+            for row in rows.iter().skip(i * 4 + AHEAD).take(ahead) {
+                kernels.prefetch(row, LINES);
+            }
+            *out = codec.distance_x4(kernels, query, *four, *factors);
+        }
+        for ((row, &factor), out) in tail.iter().zip(factors_tail).zip(out_tail) {
+            *out = codec.distance(kernels, query, row, factor);
+        }
+    }
+}
+
+/// What a [`RowScorer`] reuses from one query to the next.
+#[derive(Debug, Default)]
+struct Buffers {
     fetched: RowBuf,
     ids: Vec<u32>,
 }
 
-/// The one [`Scorer`]: a codec over rows, of which a few tens at a time are asked for by one virtual call.
-pub struct RowScorer<'a, C: Codec> {
-    codec: &'a C,
-    kernels: &'static Kernels,
+/// The one [`Scorer`].
+struct RowScorer<'a> {
+    target: &'a mut dyn Target,
     rows: &'a dyn Rows,
     factors: &'a dyn Factors,
-    scratch: &'a mut ScorerScratch<C::Query>,
-}
-
-impl<C: Codec> std::fmt::Debug for RowScorer<'_, C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RowScorer").field("rows", &self.rows.count()).finish_non_exhaustive()
-    }
+    buffers: &'a mut Buffers,
 }
 
 /// Addresses resolved at a time: one neighbour list of an index with m = 16.
@@ -100,153 +163,84 @@ const AHEAD: usize = 4;
 /// Cache lines prefetched of each row; the hardware follows the rest.
 const LINES: usize = 8;
 
-impl<'a, C: Codec> RowScorer<'a, C> {
-    /// A scorer for `query`, which is checked.
-    pub fn for_vector(
-        codec: &'a C,
-        kernels: &'static Kernels,
-        rows: &'a dyn Rows,
-        factors: &'a dyn Factors,
-        query: &[f32],
-        scratch: &'a mut ScorerScratch<C::Query>,
-    ) -> Result<Self> {
-        codec.query(kernels, query, &mut scratch.query)?;
-        Ok(RowScorer { codec, kernels, rows, factors, scratch })
-    }
-
-    /// A scorer whose query is the stored row `id`.
-    pub fn for_row(
-        codec: &'a C,
-        kernels: &'static Kernels,
-        rows: &'a dyn Rows,
-        factors: &'a dyn Factors,
-        id: u32,
-        scratch: &'a mut ScorerScratch<C::Query>,
-    ) -> Result<Self> {
-        let mut scorer = RowScorer { codec, kernels, rows, factors, scratch };
-        let mut query = std::mem::take(&mut scorer.scratch.query);
-        scorer.read_query(id, &mut query)?;
-        scorer.scratch.query = query;
-        Ok(scorer)
-    }
-
-    fn read_query(&mut self, id: u32, query: &mut C::Query) -> Result<()> {
+impl RowScorer<'_> {
+    /// Makes the stored row `id` a query.
+    fn take(&mut self, which: Which, id: u32) -> Result<()> {
         let factor = self.factors.factor(id);
         if let Some(row) = self.rows.resident(id) {
-            self.codec.query_from_row(self.kernels, row, factor, query);
+            self.target.take(which, row, factor);
         } else {
-            self.rows.fetch(&[id], &mut self.scratch.fetched)?;
-            self.codec.query_from_row(self.kernels, self.scratch.fetched.row(0), factor, query);
+            self.rows.fetch(&[id], &mut self.buffers.fetched)?;
+            self.target.take(which, self.buffers.fetched.row(0), factor);
         }
         Ok(())
     }
 
-    /// `query` lies outside `self.scratch` here, so that the scratch can be borrowed.
-    fn score_query(&mut self, query: &C::Query, ids: &[u32], out: &mut [f32]) -> Result<()> {
+    fn score_ids(&mut self, which: Which, ids: &[u32], out: &mut [f32]) -> Result<()> {
         if ids.len() != out.len() {
             return Err(Error::LengthMismatch { what: "distances", expected: ids.len(), got: out.len() });
         }
         // Rows are resident all or none.
         let is_read = ids.first().is_some_and(|&id| self.rows.resident(id).is_none());
-        let mut fetched = std::mem::take(&mut self.scratch.fetched);
-        let read = if is_read { self.rows.fetch(ids, &mut fetched) } else { Ok(()) };
-        if read.is_ok() {
-            self.score_tiles(query, ids, is_read.then_some(&fetched), out);
+        let fetched = &mut self.buffers.fetched;
+        if is_read {
+            self.rows.fetch(ids, fetched)?;
         }
-        self.scratch.fetched = fetched;
-        read
-    }
-
-    /// Scores rows where they lie, or as they were fetched; one that is not there is at no distance.
-    fn score_tiles(&self, query: &C::Query, ids: &[u32], fetched: Option<&RowBuf>, out: &mut [f32]) {
         for (tile, (ids, out)) in ids.chunks(TILE).zip(out.chunks_mut(TILE)).enumerate() {
             let mut rows: [&[u8]; TILE] = [&[]; TILE];
-            let found = match fetched {
-                None => self.rows.resolve(ids, &mut rows),
-                Some(fetched) => {
-                    (tile * TILE..).zip(&mut rows[..ids.len()]).for_each(|(i, row)| *row = fetched.row(i));
-                    ids.len()
-                }
+            let found = if is_read {
+                (tile * TILE..).zip(&mut rows[..ids.len()]).for_each(|(i, row)| *row = fetched.row(i));
+                ids.len()
+            } else {
+                self.rows.resolve(ids, &mut rows)
             };
             let mut factors = [1.0; TILE];
             self.factors.gather(&ids[..found], &mut factors);
-            self.score_tile(query, &rows[..found], &factors, &mut out[..found]);
+            self.target.score(which, &rows[..found], !is_read, &factors[..found], &mut out[..found]);
+            // One that is not there is at no distance.
             out[found..].fill(f32::NAN);
         }
-    }
-
-    fn score_tile(&self, query: &C::Query, rows: &[&[u8]], factors: &[f32; TILE], out: &mut [f32]) {
-        for row in rows.iter().take(AHEAD) {
-            self.kernels.prefetch(row, LINES);
-        }
-        let (fours, tail) = rows.as_chunks::<4>();
-        for (i, four) in fours.iter().enumerate() {
-            let at = i * 4;
-            for row in rows.iter().skip(at + AHEAD).take(4) {
-                self.kernels.prefetch(row, LINES);
-            }
-            let factors = std::array::from_fn(|j| factors[at + j]);
-            let distances = self.codec.distance_x4(self.kernels, query, *four, factors);
-            out[at..at + 4].copy_from_slice(&distances);
-        }
-        let at = rows.len() - tail.len();
-        for (i, row) in tail.iter().enumerate() {
-            out[at + i] = self.codec.distance(self.kernels, query, row, factors[at + i]);
-        }
+        Ok(())
     }
 }
 
-impl<C: Codec> Scorer for RowScorer<'_, C> {
+impl Scorer for RowScorer<'_> {
     fn score(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()> {
-        let query = std::mem::take(&mut self.scratch.query);
-        let result = self.score_query(&query, ids, out);
-        self.scratch.query = query;
-        result
+        self.score_ids(Which::Query, ids, out)
     }
 
     fn score_run(&mut self, first: u32, out: &mut [f32]) -> Result<()> {
-        let (codec, kernels, stride) = (self.codec, self.kernels, self.rows.stride());
+        let stride = self.rows.stride();
         let mut at = 0;
         while at < out.len() {
             let id = first + at as u32;
             let Some(run) = self.rows.run(id, (out.len() - at) as u32) else { break };
             let n = run.len() / stride;
-            let query = &self.scratch.query;
-            let mut factors = [1.0; TILE];
             let tiles = run.chunks(TILE * stride).zip(out[at..at + n].chunks_mut(TILE));
-            for ((rows, out), first) in tiles.zip((id..).step_by(TILE)) {
+            for ((run, out), first) in tiles.zip((id..).step_by(TILE)) {
+                let mut rows: [&[u8]; TILE] = [&[]; TILE];
+                rows.iter_mut().zip(run.chunks_exact(stride)).for_each(|(place, row)| *place = row);
+                let mut factors = [1.0; TILE];
                 self.factors.gather_run(first, &mut factors[..out.len()]);
-                let (fours, tail) = out.as_chunks_mut::<4>();
-                let row = |i: usize| &rows[i * stride..][..stride];
-                for (i, out) in fours.iter_mut().enumerate() {
-                    let rows = std::array::from_fn(|j| row(i * 4 + j));
-                    let factors = std::array::from_fn(|j| factors[i * 4 + j]);
-                    *out = codec.distance_x4(kernels, query, rows, factors);
-                }
-                let at = 4 * fours.len();
-                for (i, out) in tail.iter_mut().enumerate() {
-                    *out = codec.distance(kernels, query, row(at + i), factors[at + i]);
-                }
+                self.target.score(Which::Query, &rows[..out.len()], false, &factors[..out.len()], out);
             }
             at += n;
         }
         if at < out.len() {
             // Rows that have to be read, as one window; or none, beyond the last.
-            let mut ids = std::mem::take(&mut self.scratch.ids);
+            let mut ids = std::mem::take(&mut self.buffers.ids);
             ids.clear();
             ids.extend((first..).take(out.len()).skip(at));
             let scored = self.score(&ids, &mut out[at..]);
-            self.scratch.ids = ids;
+            self.buffers.ids = ids;
             return scored;
         }
         Ok(())
     }
 
     fn score_from(&mut self, from: u32, ids: &[u32], out: &mut [f32]) -> Result<()> {
-        let mut query = std::mem::take(&mut self.scratch.from);
-        let result = self.read_query(from, &mut query).and_then(|()| self.score_query(&query, ids, out));
-        self.scratch.from = query;
-        result
+        self.take(Which::From, from)?;
+        self.score_ids(Which::From, ids, out)
     }
 
     fn batch(&self) -> usize {
@@ -260,22 +254,23 @@ impl<C: Codec> Scorer for RowScorer<'_, C> {
 /// What scorers of any codec reuse: only the part in use has memory.
 #[derive(Debug, Default)]
 pub struct AnyScratch {
-    floats: ScorerScratch<Vec<f32>>,
-    int8: ScorerScratch<QuantizedQuery<Int8>>,
-    int4: ScorerScratch<QuantizedQuery<Int4>>,
-    bits1: ScorerScratch<QuantizedQuery<Bits1>>,
+    floats: Queries<Vec<f32>>,
+    int8: Queries<QuantizedQuery<Int8>>,
+    int4: Queries<QuantizedQuery<Int4>>,
+    bits1: Queries<QuantizedQuery<Bits1>>,
+    buffers: Buffers,
 }
 
 /// The part of [`AnyScratch`] for queries of one type.
 trait ScratchFor<Q> {
-    fn part(&mut self) -> &mut ScorerScratch<Q>;
+    fn parts(&mut self) -> (&mut Queries<Q>, &mut Buffers);
 }
 
 macro_rules! parts {
     ($($query:ty: $field:ident),*) => {$(
         impl ScratchFor<$query> for AnyScratch {
-            fn part(&mut self) -> &mut ScorerScratch<$query> {
-                &mut self.$field
+            fn parts(&mut self) -> (&mut Queries<$query>, &mut Buffers) {
+                (&mut self.$field, &mut self.buffers)
             }
         }
     )*};
@@ -296,36 +291,62 @@ pub struct Scorable<'a, R, F> {
     pub factors: F,
 }
 
+/// What a scorer is made for.
+enum Start<'a> {
+    Vector(&'a [f32]),
+    Row(u32),
+}
+
 impl<R: Rows, F: Factors> Scorable<'_, R, F> {
     /// Hands `f` a scorer for `query`, which is checked.
     ///
     /// # Errors
     /// As [`Codec::query`]; those of `f`.
-    pub fn with_vector<T>(
+    pub fn with_vector(
         self,
         query: &[f32],
         scratch: &mut AnyScratch,
-        f: impl FnOnce(&mut dyn Scorer) -> Result<T>,
-    ) -> Result<T> {
-        let Scorable { codec, kernels, rows, factors } = self;
-        each_codec!(codec, codec => {
-            f(&mut RowScorer::for_vector(codec, kernels, rows, &factors, query, scratch.part())?)
-        })
+        mut f: impl FnMut(&mut dyn Scorer) -> Result<()>,
+    ) -> Result<()> {
+        with_scorer(self.codec, self.kernels, self.rows, &self.factors, Start::Vector(query), scratch, &mut f)
     }
 
     /// Hands `f` a scorer whose query is the stored row `id`.
     ///
     /// # Errors
     /// Whatever the storage says; those of `f`.
-    pub fn with_row<T>(
+    pub fn with_row(
         self,
         id: u32,
         scratch: &mut AnyScratch,
-        f: impl FnOnce(&mut dyn Scorer) -> Result<T>,
-    ) -> Result<T> {
-        let Scorable { codec, kernels, rows, factors } = self;
-        each_codec!(codec, codec => f(&mut RowScorer::for_row(codec, kernels, rows, &factors, id, scratch.part())?))
+        mut f: impl FnMut(&mut dyn Scorer) -> Result<()>,
+    ) -> Result<()> {
+        with_scorer(self.codec, self.kernels, self.rows, &self.factors, Start::Row(id), scratch, &mut f)
     }
+}
+
+/// Hands `f` a scorer over rows of any codec.
+fn with_scorer(
+    codec: &AnyCodec,
+    kernels: &'static Kernels,
+    rows: &dyn Rows,
+    factors: &dyn Factors,
+    start: Start<'_>,
+    scratch: &mut AnyScratch,
+    f: &mut dyn FnMut(&mut dyn Scorer) -> Result<()>,
+) -> Result<()> {
+    each_codec!(codec, codec => {
+        let (queries, buffers) = scratch.parts();
+        if let Start::Vector(vector) = start {
+            codec.query(kernels, vector, &mut queries.query)?;
+        }
+        let target = &mut Prepared { codec, kernels, queries };
+        let mut scorer = RowScorer { target, rows, factors, buffers };
+        if let Start::Row(id) = start {
+            scorer.take(Which::Query, id)?;
+        }
+        f(&mut scorer)
+    })
 }
 
 /// A query for rows of floats that are looked at one by one, with factors computed as they come.

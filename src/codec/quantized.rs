@@ -220,6 +220,36 @@ fn snap(x: f32, edge: f32) -> f32 {
     round(within - 0.5) + 0.5
 }
 
+/// ‖r‖².
+#[inline(never)]
+fn squared(r: &[f32]) -> f64 {
+    sum(r.len(), |i| f64::from(r[i]) * f64::from(r[i]))
+}
+
+/// Puts r's grid points in its place, on the best of the widths tried, and gives f = ‖r‖²/⟨r, g⟩.
+#[inline(never)]
+fn fit(r: &mut [f32], squared: f64, (from, to, steps): (f32, f32, usize), edge: f32) -> f32 {
+    let largest = largest_magnitude(r);
+    if largest <= 0.0 {
+        r.fill(0.5);
+        return 0.0;
+    }
+    // Magnitudes up to 1, whatever the row's scale.
+    r.iter_mut().for_each(|r| *r /= largest);
+    let width = |step: usize| from + (to - from) * (step as f32 / (steps - 1).max(1) as f32);
+    let inverse_of = |step| (edge + 0.5) / width(step);
+    let mut best = (f32::NEG_INFINITY, inverse_of(0));
+    for inverse in (0..steps).map(inverse_of) {
+        let quality = quality(r, inverse, edge);
+        if quality > best.0 {
+            best = (quality, inverse);
+        }
+    }
+    let along = sum(r.len(), |i| f64::from(r[i]) * f64::from(snap(r[i] * best.1, edge)));
+    r.iter_mut().for_each(|r| *r = snap(*r * best.1, edge));
+    (squared / (along * f64::from(largest))) as f32
+}
+
 /// cos²θ of r and its grid point, times ‖r‖², where the grid's step is 1/`inverse`.
 fn quality(r: &[f32], inverse: f32, edge: f32) -> f32 {
     let (mut along, mut squared) = ([0f32; LANES], [0f32; LANES]);
@@ -259,31 +289,11 @@ impl<G: Grid> Codec for QuantizedCodec<G> {
     fn encode(&self, vector: &[f32], row: &mut [u8], work: &mut Vec<f32>) -> Result<f32> {
         let divisor = self.divisor(vector)?;
         let along = self.transform(vector, divisor, work);
-        let squared = sum(work.len(), |i| f64::from(work[i]) * f64::from(work[i]));
-        let largest = largest_magnitude(work);
-        let (code, factors) = row.split_at_mut(G::code_bytes(self.dimension));
+        let squared = squared(work);
         let edge = (G::LEVELS - 1) as f32 / 2.0;
-        let mut f = 0.0;
-        if largest > 0.0 {
-            // Magnitudes up to 1, whatever the row's scale.
-            work.iter_mut().for_each(|r| *r /= largest);
-            let (from, to, steps) = G::WIDTHS;
-            let width = |step: usize| from + (to - from) * (step as f32 / (steps - 1).max(1) as f32);
-            let inverse_of = |step| (edge + 0.5) / width(step);
-            let mut best = (f32::NEG_INFINITY, inverse_of(0));
-            for inverse in (0..steps).map(inverse_of) {
-                let quality = quality(work, inverse, edge);
-                if quality > best.0 {
-                    best = (quality, inverse);
-                }
-            }
-            let grid = |i: usize| snap(work[i] * best.1, edge);
-            G::pack(self.dimension, |i| (grid(i) + edge) as i32, code);
-            let along = sum(work.len(), |i| f64::from(work[i]) * f64::from(grid(i)));
-            f = (squared / (along * f64::from(largest))) as f32;
-        } else {
-            G::pack(self.dimension, |_| G::LEVELS / 2, code);
-        }
+        let f = fit(work, squared, G::WIDTHS, edge);
+        let (code, factors) = row.split_at_mut(G::code_bytes(self.dimension));
+        G::pack(self.dimension, |i| (work[i] + edge) as i32, code);
         let offset = match self.metric {
             Metric::L2 => squared as f32,
             Metric::InnerProduct | Metric::Cosine => (along - f64::from(self.centre_squared)) as f32,
@@ -330,10 +340,7 @@ impl<G: Grid> Codec for QuantizedCodec<G> {
         let divisor = self.divisor(vector)?;
         let along = self.transform(vector, divisor, &mut query.rotated);
         query.offset = match self.metric {
-            Metric::L2 => {
-                let rotated = &query.rotated;
-                sum(rotated.len(), |i| f64::from(rotated[i]) * f64::from(rotated[i])) as f32
-            }
+            Metric::L2 => squared(&query.rotated) as f32,
             Metric::InnerProduct | Metric::Cosine => along as f32,
         };
         self.round(kernels, query);

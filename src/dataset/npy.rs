@@ -65,10 +65,10 @@ fn parse(text: &str) -> Result<Header, String> {
             "descr" => element.replace(parse_descr(parser.string()?)?).is_some(),
             "fortran_order" => fortran_order.replace(parser.boolean()?).is_some(),
             "shape" => shape.replace(parser.tuple()?).is_some(),
-            _ => return Err(format!("unknown entry {key:?}")),
+            _ => return Err(format!("unknown entry \"{key}\"")),
         };
         if repeated {
-            return Err(format!("entry {key:?} is there twice"));
+            return Err(format!("entry \"{key}\" is there twice"));
         }
         if !parser.eat(',') {
             parser.expect('}')?;
@@ -89,7 +89,7 @@ fn parse(text: &str) -> Result<Header, String> {
 }
 
 fn parse_descr(descr: &str) -> Result<Element, String> {
-    let unknown = || format!("dtype {descr:?} is not read; f2, f4, f8 (vectors) and i4, i8, u4, u8 (keys) are");
+    let unknown = || format!("dtype \"{descr}\" is not read; f2, f4, f8 (vectors) and i4, i8, u4, u8 (keys) are");
     let mut chars = descr.chars();
     let big_endian = match chars.next() {
         Some('<') => false,
@@ -126,12 +126,12 @@ impl<'a> Parser<'a> {
     }
 
     fn expect(&mut self, token: char) -> Result<(), String> {
-        if self.eat(token) { Ok(()) } else { Err(format!("{token:?} expected, {} found", self.found())) }
+        if self.eat(token) { Ok(()) } else { Err(format!("'{token}' expected, {} found", self.found())) }
     }
 
     fn found(&self) -> String {
         match self.rest.chars().next() {
-            Some(c) => format!("{c:?}"),
+            Some(c) => format!("'{c}'"),
             None => "the end".into(),
         }
     }

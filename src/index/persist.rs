@@ -341,7 +341,7 @@ fn write_growing(growing: &Growing, config: &Config, out: &mut dyn Write) -> Res
     let coded = vectors.coded();
     let mut writer = SegmentWriter::begin(out, &meta)?;
     writer.keys((0..at.rows).map(|id| growing.key(id)))?;
-    writer.key_order(order_by_key(at.rows, |id| growing.key(id))?)?;
+    writer.key_order(order_by_key(at.rows, &|id| growing.key(id))?)?;
     if at.rows > 0 && !current.codec().centre().is_empty() {
         writer.centre(current.codec().centre())?;
     }

@@ -86,6 +86,7 @@ impl<S: Storage + ?Sized> VectorFile<S> {
         )
     }
 
+    #[inline(never)]
     fn new(storage: Arc<S>, layout: &VectorLayout) -> Result<Self> {
         let encoding = if layout.is_half { Encoding::F16 } else { Encoding::F32 };
         let stride = encoding.stride(layout.dimension);

@@ -6,14 +6,14 @@
 //! promise.
 
 use super::format::{BLOCK, GROUP, Header, Layout, Meta, Place, SectionKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Scientific};
 use std::io;
 
 /// The ids `0..rows` sorted by (key, id): the contents of KEY_ORDER. O(n log n) for n rows.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`] where the allocator refuses 4 bytes a row.
-pub fn order_by_key(rows: u32, key: impl Fn(u32) -> u64) -> Result<Vec<u32>> {
+pub fn order_by_key(rows: u32, key: &dyn Fn(u32) -> u64) -> Result<Vec<u32>> {
     let mut order = Vec::new();
     let bytes = 4 * u64::from(rows);
     let capacity = usize::try_from(rows).map_err(|_| Error::OutOfMemory { bytes })?;
@@ -59,7 +59,7 @@ pub fn order_by_key(rows: u32, key: impl Fn(u32) -> u64) -> Result<Vec<u32>> {
 /// let rows = [[0.0_f32, 1.0], [1.0, 0.0], [0.5, 0.5]];
 /// let mut writer = SegmentWriter::begin(Vec::new(), &meta)?;
 /// writer.keys(keys)?;
-/// writer.key_order(order_by_key(3, |id| keys[id as usize])?)?;
+/// writer.key_order(order_by_key(3, &|id| keys[id as usize])?)?;
 /// writer.codes(rows.map(|row| row.map(f32::to_le_bytes).concat()))?;
 /// let (bytes, len) = writer.finish()?;
 /// assert_eq!(bytes.len() as u64, len);
@@ -136,7 +136,7 @@ impl<W: io::Write> SegmentWriter<W> {
         self.section(SectionKind::Centre, |out| {
             centre.iter().try_for_each(|x| match x.is_finite() {
                 true => out.put(&x.to_le_bytes()),
-                false => Err(invalid("centre", "finite components", x)),
+                false => Err(invalid("centre", "finite components", Scientific((*x).into()))),
             })
         })
     }
@@ -165,7 +165,7 @@ impl<W: io::Write> SegmentWriter<W> {
         self.section(SectionKind::Factors, |out| {
             factors.into_iter().try_for_each(|factor| match factor.is_finite() && factor > 0.0 {
                 true => out.put(&factor.to_le_bytes()),
-                false => Err(invalid("factor", "a finite positive number", factor)),
+                false => Err(invalid("factor", "a finite positive number", Scientific(factor.into()))),
             })
         })
     }

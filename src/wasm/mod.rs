@@ -385,20 +385,23 @@ impl RawIndex {
     pub fn stats(&mut self) -> Result<JsValue, JsValue> {
         let stats = self.index.stats().map_err(thrown)?;
         let object = Object::new();
-        let set = |name: &str, value: JsValue| Reflect::set(&object, &name.into(), &value);
-        let list = |values: &[u64]| JsValue::from(values.iter().map(|&v| JsValue::from(v as f64)).collect::<Array>());
-        set("rows", (stats.rows as f64).into())?;
-        set("live", (stats.live as f64).into())?;
-        set("tombstones", (stats.tombstones as f64).into())?;
-        set("unreachable", (stats.unreachable as f64).into())?;
-        set("residentBytes", (stats.resident_bytes as f64).into())?;
-        set("levels", list(&stats.levels))?;
-        set("degrees", list(&stats.degrees))?;
         let sections = Object::new();
-        for section in &stats.sections {
-            Reflect::set(&sections, &section.name.into(), &(section.bytes as f64).into())?;
+        let numbers = [
+            ("rows", stats.rows),
+            ("live", stats.live),
+            ("tombstones", stats.tombstones),
+            ("unreachable", stats.unreachable),
+            ("residentBytes", stats.resident_bytes),
+        ];
+        let sizes = stats.sections.iter().map(|section| (&sections, section.name, section.bytes));
+        for (object, name, value) in numbers.iter().map(|&(name, value)| (&object, name, value)).chain(sizes) {
+            Reflect::set(object, &name.into(), &(value as f64).into())?;
         }
-        set("sections", sections.into())?;
+        let lists =
+            [("levels", counts(&stats.levels)), ("degrees", counts(&stats.degrees)), ("sections", sections.into())];
+        for (name, value) in lists {
+            Reflect::set(&object, &name.into(), &value)?;
+        }
         Ok(object.into())
     }
 }
@@ -565,6 +568,15 @@ fn thrown(error: Error) -> JsValue {
     // Setting a property of an object that was made a moment ago cannot fail.
     let _ = Reflect::set(&out, &"code".into(), &error.code().into());
     out.into()
+}
+
+/// As a list of numbers.
+fn counts(values: &[u64]) -> JsValue {
+    let list = Array::new();
+    values.iter().for_each(|&value| {
+        list.push(&JsValue::from(value as f64));
+    });
+    list.into()
 }
 
 fn pick<T: Copy>(values: &[T], code: u32, name: &'static str) -> Result<T> {

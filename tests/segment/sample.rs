@@ -161,7 +161,7 @@ impl Sample {
     pub fn write<W: io::Write>(&self, out: W) -> Result<(W, u64)> {
         let mut writer = SegmentWriter::begin(out, &self.meta)?;
         writer.keys(self.keys.iter().copied())?;
-        writer.key_order(order_by_key(self.meta.rows, |id| self.keys[id as usize])?)?;
+        writer.key_order(order_by_key(self.meta.rows, &|id| self.keys[id as usize])?)?;
         if !self.centre.is_empty() {
             writer.centre(&self.centre)?;
         }
