@@ -71,7 +71,11 @@ impl Codec for F16Codec {
 
     fn validate(&self, row: &[u8], factor: f32) -> Result<()> {
         let components = row.as_chunks().0;
-        let component = |i: usize| f16::from_le_bytes(components[i]).to_f32();
+        // What is no number has all bits of the exponent set.
+        let component = |i: usize| match u16::from_le_bytes(components[i]) & 0x7c00 {
+            0x7c00 => f32::NAN,
+            _ => widen(components[i]),
+        };
         checked_norm(components.len(), component, self.dimension, self.metric, norm_limit(self.metric))?;
         let expected = self.factor_of(row);
         if self.has_factors() && factor != expected {

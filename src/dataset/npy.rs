@@ -166,7 +166,8 @@ impl<'a> Parser<'a> {
         self.expect('(')?;
         while !self.eat(')') {
             let digits = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
-            let (number, rest) = self.rest.split_at(digits);
+            // Only where `digits` is no boundary, which it always is, would there be no rest.
+            let (number, rest) = self.rest.split_at_checked(digits).unwrap_or((self.rest, ""));
             match number.parse() {
                 Ok(length) => values.push(length),
                 Err(_) if number.is_empty() => return Err(format!("a length expected, {} found", self.found())),

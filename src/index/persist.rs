@@ -215,7 +215,7 @@ impl<S: Storage + ?Sized> Index<S> {
     /// Writes the bytes of the file to `out`, front to back, and returns how many they are.
     ///
     /// # Errors
-    /// [`Error::Io`] from `out`; [`Error::OutOfMemory`] (four bytes a row are needed to sort the keys).
+    /// [`Error::Io`] from `out`; [`Error::OutOfMemory`] (up to eight bytes a row are needed to sort the keys).
     pub fn write_to(&self, out: &mut dyn Write) -> Result<u64> {
         match &self.state {
             State::Growing(growing) => write_growing(growing, &self.config, out),

@@ -86,7 +86,8 @@ impl<S: Storage + ?Sized> Segment<S> {
         layout.check_table(entries)?;
         let implied = Header::of(&meta, &layout)?;
         if implied != header {
-            let reason = format!("{header:?} in the header, META implies {implied:?}");
+            let places = |header: &Header| format!("sections up to {} of {}", header.table_offset, header.file_len);
+            let reason = format!("{} in the header, META implies {}", places(&header), places(&implied));
             return Err(Error::Corrupt { section: "HEADER", reason });
         }
         Self::with_layout(storage, meta, layout, checksums_crc)
