@@ -189,8 +189,19 @@ fn build_reports_what_scripts_read() {
     let json = folder.path("build.json");
     let index = folder.build(&input, "x.twx", &["--metric", "ip", "--json", &json]);
     let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-    let expected = ["cpu_seconds", "dimension", "file_bytes", "metric", "peak_rss_bytes", "rows", "seconds"];
+    let expected = [
+        "cpu_seconds",
+        "dimension",
+        "encoding",
+        "file_bytes",
+        "metric",
+        "originals",
+        "peak_rss_bytes",
+        "rows",
+        "seconds",
+    ];
     assert_eq!(names(&report), expected);
+    assert_eq!((&report["encoding"], &report["originals"]), (&"f32".into(), &"none".into()));
     assert_eq!(report["rows"], ROWS);
     assert_eq!(report["dimension"], DIMENSION);
     assert_eq!(report["metric"], "ip");
@@ -229,13 +240,15 @@ fn search_prints_the_nearest() {
 
     let line = &json_lines(&succeed(["search", &index, "--vector", &seventh, "--json"]))[0];
     assert_eq!(names(line), ["hits", "query"]);
-    assert_eq!(names(&line["hits"][0]), ["distance", "key"]);
+    assert_eq!(names(&line["hits"][0]), ["distance", "key", "reranked"]);
+    assert_eq!(line["hits"][0]["reranked"], false);
     assert_eq!(keys(line).len(), 10);
     assert_eq!((&line["hits"][0]["key"], &line["hits"][0]["distance"]), (&7.into(), &0.0.into()));
 
     // The neighbours of key 7 are the same without itself, one more of them.
     let like = &json_lines(&succeed(["search", &index, "--like", "7", "--k", "9", "--json"]))[0];
     assert_eq!(keys(like), keys(line)[1..]);
+    assert_eq!((names(like), &like["source"]), (vec!["hits", "query", "source"], &"original".into()));
 
     let exact = succeed(["search", &index, "--queries", &base, "--k", "3", "--exact", "--json"]);
     let wide = succeed(["search", &index, "--queries", &base, "--k", "3", "--ef", "600", "--json"]);
@@ -271,16 +284,20 @@ fn bench_measures_recall_and_speed() {
     };
 
     let report = bench(&["--exact", "--ef", "4,10,64,600", "--k", "10"]);
-    assert_eq!(names(&report), ["index_bytes", "open_ms", "peak_rss_bytes", "results"]);
+    let expected = ["encoding", "index_bytes", "open_ms", "originals", "peak_rss_bytes", "results", "truth"];
+    assert_eq!(names(&report), expected);
+    let said = |name: &str| report[name].as_str().unwrap();
+    assert_eq!((said("encoding"), said("originals"), said("truth")), ("f32", "none", "originals"));
     assert_eq!(report["index_bytes"], std::fs::metadata(&index).unwrap().len());
     // 4 is raised to k, and then there already.
     assert_eq!(efs(&report), [Some(10), Some(64), Some(600), None]);
     let rows = report["results"].as_array().unwrap();
     for row in rows {
-        let expected = ["cpu_qps", "ef", "exact", "k", "p50_us", "p99_us", "qps", "recall", "threads"];
+        let expected = ["cpu_qps", "ef", "exact", "k", "p50_us", "p99_us", "qps", "recall", "rerank", "threads"];
         assert_eq!(names(row), expected);
         assert_eq!((&row["k"], &row["threads"]), (&10.into(), &1.into()));
         assert_eq!(row["exact"], row["ef"].is_null());
+        assert!(row["rerank"].is_null());
         let figure = |name: &str| row[name].as_f64().unwrap();
         assert!(figure("qps") > 0.0 && figure("p50_us") > 0.0 && figure("p50_us") <= figure("p99_us"), "{row}");
         assert!(figure("recall") > 0.5 && figure("recall") <= 1.0, "{row}");
@@ -290,10 +307,10 @@ fn bench_measures_recall_and_speed() {
     assert!(rows[0]["recall"].as_f64().unwrap() <= rows[1]["recall"].as_f64().unwrap());
     let table = std::fs::read_to_string(&csv).unwrap();
     let lines: Vec<&str> = table.lines().collect();
-    assert_eq!(lines[0], "k,ef,exact,threads,recall,qps,cpu_qps,p50_us,p99_us");
+    assert_eq!(lines[0], "k,ef,exact,rerank,threads,recall,qps,cpu_qps,p50_us,p99_us");
     assert_eq!(lines.len(), 5);
-    assert!(lines[1].starts_with("10,10,false,1,0.") || lines[1].starts_with("10,10,false,1,1."), "{}", lines[1]);
-    assert!(lines[4].starts_with("10,,true,1,1.000000,"), "{}", lines[4]);
+    assert!(lines[1].starts_with("10,10,false,,1,0.") || lines[1].starts_with("10,10,false,,1,1."), "{}", lines[1]);
+    assert!(lines[4].starts_with("10,,true,,1,1.000000,"), "{}", lines[4]);
 
     assert_eq!(efs(&bench(&[])), [Some(16), Some(32), Some(64), Some(128)]);
     assert_eq!(efs(&bench(&["--exact", "--resident"])), [None]);
@@ -372,6 +389,306 @@ fn info_tells_what_the_file_holds() {
     let info: Value = serde_json::from_str(&succeed(["info", &flat, "--json"])).unwrap();
     assert_eq!((&info["kind"], info.get("m")), (&"flat".into(), None));
     assert!(!succeed(["info", &flat]).contains("links"));
+}
+
+/// Bytes of a row's code, factors included.
+fn stride(encoding: &str) -> usize {
+    match encoding {
+        "f32" => DIMENSION * 4,
+        "f16" => DIMENSION * 2,
+        "int8" => DIMENSION + 8,
+        "int4" => DIMENSION / 2 + 8,
+        "bits1" => DIMENSION / 8 + 8,
+        other => panic!("{other}"),
+    }
+}
+
+const ENCODINGS: [&str; 5] = ["f32", "f16", "int8", "int4", "bits1"];
+
+fn fbin(values: &[f32], dimension: usize) -> Vec<u8> {
+    let header = [(values.len() / dimension) as u32, dimension as u32];
+    header.iter().flat_map(|x| x.to_le_bytes()).chain(values.iter().flat_map(|x| x.to_le_bytes())).collect()
+}
+
+fn info(index: &str) -> Value {
+    serde_json::from_str(&succeed(["info", index, "--json"])).unwrap()
+}
+
+#[test]
+fn every_encoding_is_built_verified_told_and_searched() {
+    let folder = Folder::new();
+    let base = folder.write("base.npy", npy_f32(&vectors(ROWS), DIMENSION));
+    for encoding in ENCODINGS {
+        let (json, name) = (folder.path("build.json"), format!("{encoding}.twx"));
+        let index = folder.build(&base, &name, &["--metric", "l2", "--encoding", encoding, "--json", &json]);
+        let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+        assert_eq!((&report["encoding"], &report["originals"]), (&encoding.into(), &"none".into()));
+        assert!(succeed(["verify", &index]).contains("intact (600 rows"));
+
+        let told = info(&index);
+        assert_eq!((&told["encoding"], &told["originals"]), (&encoding.into(), &"none".into()));
+        let section = |name: &str| -> Option<f64> {
+            let sections = told["sections"].as_array().unwrap();
+            sections.iter().find(|section| section["name"] == name)?["bytes_per_row"].as_f64()
+        };
+        assert_eq!(section("CODES"), Some(stride(encoding) as f64));
+        assert_eq!(section("FINGERPRINTS").unwrap_or(0.0), if encoding == "f32" { 0.0 } else { 4.0 });
+        let quantized = ["int8", "int4", "bits1"].contains(&encoding);
+        assert_eq!(told.get("rotated"), quantized.then_some(&true.into()));
+        assert_eq!(told.get("centred"), quantized.then_some(&true.into()));
+        let text = succeed(["info", &index]);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains(encoding) && text.contains("B a row"), "{text}");
+        assert_eq!((text.contains("rotation"), text.contains("centre ")), (quantized, quantized), "{text}");
+
+        // Its own code is near a vector: nearest of all, unless a component is a bit.
+        let own = &json_lines(&succeed(["search", &index, "--queries", &base, "--k", "1", "--json"]));
+        let found = own.iter().enumerate().filter(|(i, line)| keys(line) == [*i as u64]).count();
+        assert!(found >= if encoding == "bits1" { ROWS / 10 } else { ROWS * 9 / 10 }, "{encoding}: {found}");
+        let like = &json_lines(&succeed(["search", &index, "--like", "7", "--json"]))[0];
+        assert_eq!(like["source"], if encoding == "f32" { "original" } else { "code" });
+        assert_eq!(keys(like).len(), 10);
+        let text = succeed(["search", &index, "--like", "7"]);
+        assert_eq!(text.contains("like key 7, as its code has it\n"), encoding != "f32", "{text}");
+
+        let summary =
+            succeed(["build", "--input", &base, "--output", &index, "--metric", "l2", "--encoding", encoding]);
+        assert!(summary.contains(&format!("hnsw, {encoding}, ")), "{summary}");
+        let table = succeed(["bench", &index, "--queries", &base, "--rounds", "1", "--ef", "16"]);
+        let truth = if encoding == "f32" { "a scan of the originals\n" } else { "a scan of the codes" };
+        assert!(table.contains(&format!(", {encoding}, ")) && table.contains(truth), "{table}");
+    }
+}
+
+#[test]
+fn rotation_and_centre_can_be_left_out() {
+    let folder = Folder::new();
+    let base = folder.write("base.npy", npy_f32(&vectors(ROWS), DIMENSION));
+    let mut files = Vec::new();
+    for (i, options) in [&[][..], &["--no-rotate"], &["--no-centre"], &["--no-rotate", "--no-centre"], &["--seed", "7"]]
+        .into_iter()
+        .enumerate()
+    {
+        let more = [&["--metric", "l2", "--index", "flat", "--encoding", "int4"], options].concat();
+        let index = folder.build(&base, &format!("{i}.twx"), &more);
+        let told = info(&index);
+        assert_eq!(told["rotated"], !options.contains(&"--no-rotate"));
+        assert_eq!(told["centred"], !options.contains(&"--no-centre"));
+        assert_eq!(told["rotation_seed"], if i == 4 { 7 } else { 0 });
+        let text = succeed(["info", &index]);
+        let line = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap().to_owned();
+        assert_eq!(line("rotation").ends_with("none"), options.contains(&"--no-rotate"), "{text}");
+        assert_eq!(line("centre").ends_with("none"), options.contains(&"--no-centre"), "{text}");
+        files.push(std::fs::read(index).unwrap());
+    }
+    for (i, file) in files.iter().enumerate() {
+        assert_eq!(files.iter().position(|other| other == file), Some(i), "two settings give one file");
+    }
+}
+
+#[test]
+fn reranked_distances_are_those_of_the_originals() {
+    let folder = Folder::new();
+    let (base, exact) = folder.base();
+    let queries = folder.write("queries.npy", npy_f32(&vectors(40), DIMENSION));
+    let halves = vectors(ROWS).into_iter().flat_map(|x| half::f16::from_f32(x).to_le_bytes());
+    let half = folder.write("half.npy", npy("<f2", &format!("({ROWS}, {DIMENSION})"), halves));
+    let flat = folder.write("base.fbin", fbin(&vectors(ROWS), DIMENSION));
+    let search = |index: &str, more: &[&str]| -> Vec<Value> {
+        let args = ["search", index, "--queries", &queries, "--k", "5", "--exact", "--json"];
+        json_lines(&succeed(args.iter().chain(more)))
+    };
+    let hits = |lines: &[Value]| -> Vec<(u64, String)> {
+        let hits = lines.iter().flat_map(|line| line["hits"].as_array().unwrap().clone());
+        hits.map(|hit| (hit["key"].as_u64().unwrap(), hit["distance"].to_string())).collect()
+    };
+    let right = hits(&search(&exact, &[]));
+    for encoding in &ENCODINGS[1..] {
+        let build = |originals: &str| {
+            let options = ["--metric", "l2", "--encoding", encoding, "--originals", originals];
+            folder.build(&base, &format!("{encoding}-{originals}.twx"), &options)
+        };
+        let (bare, with_f16, with_f32) = (build("none"), build("f16"), build("f32"));
+        assert_eq!(info(&with_f16)["originals"], "f16");
+        assert!(succeed(["info", &with_f32]).contains("ORIGINALS"));
+        // 120 times 5 candidates are all 600 rows.
+        for (index, more) in [
+            (&bare, &["--originals", &base][..]),
+            (&bare, &["--originals", &flat]),
+            (&bare, &["--originals", &half]),
+            (&with_f16, &[]),
+            (&with_f32, &[]),
+        ] {
+            let got = search(index, &[more, &["--rerank", "120"]].concat());
+            assert_eq!(hits(&got), right, "{index} {more:?}");
+            assert!(got.iter().all(|line| line["hits"].as_array().unwrap().iter().all(|hit| hit["reranked"] == true)));
+            let like = &json_lines(&succeed([&["search", index, "--like", "7", "--json"], more].concat()))[0];
+            assert_eq!(like["source"], "original");
+        }
+        let by_code = search(&with_f32, &[]);
+        assert!(by_code.iter().all(|line| line["hits"][0]["reranked"] == false));
+        if *encoding != "f16" {
+            assert!(hits(&by_code) != right, "{encoding}: codes are as good as originals");
+        }
+        let text = succeed(["search", &with_f32, "--like", "7", "--rerank", "2", "--k", "3"]);
+        assert_eq!(text.lines().next().unwrap().split_whitespace().last(), Some("distance"));
+        assert!(text.contains("reranked distance"), "{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
+    }
+    // Of f32 the distances are exact as they are.
+    assert_eq!(hits(&search(&exact, &["--rerank", "2"])), right);
+}
+
+#[test]
+fn bench_reranks() {
+    let folder = Folder::new();
+    let (base, _) = folder.base();
+    let (csv, truth) = (folder.path("bench.csv"), folder.path("truth.npy"));
+    let index = folder.build(&base, "int4.twx", &["--metric", "l2", "--encoding", "int4"]);
+    let kept = folder.build(&base, "kept.twx", &["--metric", "l2", "--encoding", "int4", "--originals", "f16"]);
+    let bench = |index: &str, more: &[&str]| -> Value {
+        let args = ["bench", index, "--queries", &base, "--rounds", "1", "--csv", &csv, "--json", "-"];
+        serde_json::from_str(&succeed(args.iter().chain(more))).unwrap()
+    };
+    let said = |report: &Value| {
+        ["encoding", "originals", "truth"].map(|name| report[name].as_str().unwrap().to_owned()).join(" ")
+    };
+    let recall = |report: &Value, at: usize| report["results"][at]["recall"].as_f64().unwrap();
+
+    let by_code = bench(&kept, &["--ef", "600", "--exact"]);
+    assert_eq!(said(&by_code), "int4 f16 originals");
+    assert!(by_code["results"][0]["rerank"].is_null());
+    assert!(recall(&by_code, 0) < 1.0 && recall(&by_code, 0) > 0.7, "{by_code}");
+    let attached = ["--originals", &base, "--rerank", "2.5", "--ef", "4,20,64,600", "--exact"];
+    for (report, expected) in [
+        (bench(&kept, &["--rerank", "2.5", "--ef", "4,20,64,600", "--exact"]), "int4 f16 originals"),
+        (bench(&index, &attached), "int4 attached originals"),
+    ] {
+        assert_eq!(said(&report), expected);
+        let rows = report["results"].as_array().unwrap();
+        // 4 and 20 are raised to the 25 rows that are reranked.
+        let efs: Vec<_> = rows.iter().map(|row| row["ef"].as_u64()).collect();
+        assert_eq!(efs, [Some(25), Some(64), Some(600), None]);
+        assert!(rows.iter().all(|row| row["rerank"] == 2.5));
+        assert!(recall(&report, 3) > recall(&by_code, 1), "{report}");
+    }
+    // 60 times 10 candidates are all rows.
+    assert_eq!(bench(&kept, &["--rerank", "60", "--exact"])["results"][0]["recall"], 1.0);
+    let lines = std::fs::read_to_string(&csv).unwrap();
+    assert!(lines.lines().nth(1).unwrap().starts_with("10,,true,60,1,1.000000,"), "{lines}");
+    // What is measured against a scan of the codes is how well the graph finds them.
+    let codes = bench(&index, &["--exact"]);
+    assert_eq!((said(&codes).as_str(), recall(&codes, 0)), ("int4 none codes", 1.0));
+    let identity = (0..ROWS as i32).flat_map(i32::to_le_bytes);
+    std::fs::write(&truth, npy("<i4", &format!("({ROWS}, 1)"), identity)).unwrap();
+    let given = bench(&index, &["--truth", &truth, "--k", "1", "--rerank", "20", "--originals", &base]);
+    assert_eq!((said(&given).as_str(), recall(&given, 0)), ("int4 attached given", 1.0));
+    let table = succeed(["bench", &index, "--queries", &base, "--originals", &base, "--rerank", "2", "--rounds", "1"]);
+    for words in ["originals from ", "reranked: 2 × k rows", "recall against a scan of the originals"] {
+        assert!(table.contains(words), "{table}");
+    }
+}
+
+#[test]
+fn wrong_originals_are_refused() {
+    let folder = Folder::new();
+    let (base, exact) = folder.base();
+    let index = folder.build(&base, "int8.twx", &["--metric", "l2", "--encoding", "int8"]);
+    let kept = folder.build(&base, "kept.twx", &["--metric", "l2", "--encoding", "int8", "--originals", "f32"]);
+    let seventh = format!("{:?}", &vectors(ROWS)[7 * DIMENSION..8 * DIMENSION]);
+    let search = |index: &str, originals: &str| -> Vec<String> {
+        let args = ["search", index, "--vector", &seventh, "--rerank", "2", "--originals", originals];
+        args.map(str::to_owned).to_vec()
+    };
+    let bench = |index: &str, originals: &str| -> Vec<String> {
+        let args = ["bench", index, "--queries", &base, "--rerank", "2", "--originals", originals];
+        args.map(str::to_owned).to_vec()
+    };
+    assert!(run(search(&index, &base)).out.contains("  7 "));
+
+    // One component of a vector that is fetched: by a search, by `--like`, and by a bench.
+    let mut values = vectors(ROWS);
+    values[7 * DIMENSION + 3] += 1.0 / 64.0;
+    let other = folder.write("other.npy", npy_f32(&values, DIMENSION));
+    let words = ["other.npy: row 7", "another vector"];
+    refuse(1, &words, search(&index, &other));
+    refuse(1, &words, ["search", &index, "--like", "7", "--originals", &other]);
+    refuse(1, &words, ["search", &index, "--queries", &base, "--rerank", "1", "--originals", &other]);
+    refuse(1, &words, bench(&index, &other));
+    // The right vectors in another order.
+    let mut values = vectors(ROWS);
+    values.rotate_left(DIMENSION);
+    let moved = folder.write("moved.fbin", fbin(&values, DIMENSION));
+    refuse(1, &["moved.fbin: row ", "another vector"], search(&index, &moved));
+
+    let few = folder.write("few.npy", npy_f32(&vectors(ROWS - 1), DIMENSION));
+    refuse(1, &["few.npy: 599 vectors for the 600 rows"], search(&index, &few));
+    let narrow = folder.write("narrow.npy", npy_f32(&vectors(ROWS), DIMENSION / 2));
+    refuse(1, &["narrow.npy", "dimension 8", "4 components"], bench(&index, &narrow));
+    let doubles = vectors(ROWS).into_iter().flat_map(|x| f64::from(x).to_le_bytes());
+    let doubles = folder.write("doubles.npy", npy("<f8", &format!("({ROWS}, {DIMENSION})"), doubles));
+    refuse(1, &["doubles.npy", "f8"], search(&index, &doubles));
+    let whole = npy_f32(&vectors(ROWS), DIMENSION);
+    let short = folder.write("short.npy", &whole[..whole.len() - 1]);
+    refuse(1, &["short.npy"], search(&index, &short));
+    refuse(1, &["none.npy", "No such file"], search(&index, &folder.path("none.npy")));
+    let lines = folder.write("base.jsonl", "[1]\n");
+    refuse(1, &["base.jsonl", "extension"], search(&index, &lines));
+    refuse(1, &["kept.twx", "kept originals"], search(&kept, &base));
+    refuse(1, &["base.twx", "f32 codes"], bench(&exact, &base));
+
+    for command in [vec!["search", &index, "--vector", &seventh], vec!["bench", &index, "--queries", &base]] {
+        refuse(1, &["int8.twx", "no originals", "--originals"], command.iter().chain(&["--rerank", "2"]));
+        for oversample in ["0.5", "0", "-1", "nan", "inf", "1000001", "x"] {
+            let given = format!("--rerank={oversample}");
+            refuse(2, &["--rerank", "1 to 1000000"], command.iter().chain(&[given.as_str()]));
+        }
+    }
+}
+
+#[test]
+fn encodings_that_cannot_be_are_refused() {
+    let folder = Folder::new();
+    let (base, _) = folder.base();
+    let output = folder.path("x.twx");
+    let build = |input: &str, more: &[&str]| -> Vec<String> {
+        let args = ["build", "--input", input, "--output", &output, "--metric", "l2"];
+        args.iter().chain(more).map(|&arg| arg.to_owned()).collect()
+    };
+    refuse(2, &["int5", "int4"], build(&base, &["--encoding", "int5"]));
+    refuse(2, &["int8", "f16"], build(&base, &["--encoding", "int8", "--originals", "int8"]));
+    for more in [&["--originals", "f16"][..], &["--originals", "f32", "--encoding", "f32"]] {
+        refuse(2, &["--originals", "f32"], build(&base, more));
+    }
+    for option in ["--no-rotate", "--no-centre"] {
+        refuse(2, &[option, "f32 is not quantized"], build(&base, &[option]));
+        refuse(2, &[option, "f16 is not quantized"], build(&base, &[option, "--encoding", "f16"]));
+    }
+    // In the second batch of rows: the row's place in the file is told.
+    let mut values = vectors(4100);
+    values[4098 * DIMENSION + 5] = -70_000.0;
+    let long = folder.write("long.npy", npy_f32(&values, DIMENSION));
+    let words = ["long.npy", "vector 4098", "component 5", "7.000e4", "6.550e4"];
+    refuse(1, &words, build(&long, &["--index", "flat", "--encoding", "f16"]));
+    refuse(1, &words, build(&long, &["--index", "flat", "--encoding", "int8", "--originals", "f16"]));
+    assert!(!Path::new(&output).exists(), "a refused build leaves a file");
+    folder.build(&long, "y.twx", &["--metric", "l2", "--index", "flat", "--encoding", "int8"]);
+    folder.build(&base, "z.twx", &["--metric", "l2", "--originals", "none"]);
+}
+
+/// Neither the vectors nor their originals are ever held whole where only codes are to be kept.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_build_takes_little_more_than_its_codes() {
+    let folder = Folder::new();
+    let (rows, dimension) = (40_000, 256);
+    let values: Vec<f32> = vectors(rows * dimension / DIMENSION);
+    let base = folder.write("base.npy", npy_f32(&values, dimension));
+    let args = ["build", "--input", &base, "--output", &folder.path("x.twx"), "--metric", "l2", "--index", "flat"];
+    let report: Value =
+        serde_json::from_str(&succeed(args.iter().chain(&["--encoding", "int8", "--json", "-"]))).unwrap();
+    let (peak, raw) = (report["peak_rss_bytes"].as_f64().unwrap(), (rows * dimension * 4) as f64);
+    assert!(peak < 0.75 * raw, "{peak} of {raw} bytes");
 }
 
 #[test]

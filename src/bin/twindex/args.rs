@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use std::path::PathBuf;
-use twindex::{IndexKind, MAX_EF, MAX_M, Metric};
+use twindex::{Encoding, IndexKind, MAX_EF, MAX_M, Metric, Originals};
 
 /// Vector search: exact and HNSW search over one file format
 #[derive(Debug, Parser)]
@@ -37,6 +37,22 @@ fn kind() -> impl TypedValueParser<Value = IndexKind> {
     PossibleValuesParser::new(IndexKind::ALL.map(IndexKind::name)).try_map(|name| name.parse::<IndexKind>())
 }
 
+fn encoding() -> impl TypedValueParser<Value = Encoding> {
+    PossibleValuesParser::new(Encoding::ALL.map(Encoding::name)).try_map(|name| name.parse::<Encoding>())
+}
+
+fn originals() -> impl TypedValueParser<Value = Originals> {
+    let of = |name: String| Originals::ALL.into_iter().find(|originals| originals.name() == name).ok_or("not known");
+    PossibleValuesParser::new(Originals::ALL.map(Originals::name)).try_map(of)
+}
+
+fn oversample(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(oversample) if (1.0..=MAX_OVERSAMPLE).contains(&oversample) => Ok(oversample),
+        _ => Err(format!("a number from 1 to {MAX_OVERSAMPLE} is expected")),
+    }
+}
+
 fn between(low: usize, high: usize) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(low as u64..=high as u64)
 }
@@ -52,6 +68,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 const MAX_THREADS: usize = 1024;
 /// Most neighbours a command may be asked for.
 const MAX_K: usize = 1 << 20;
+/// Most candidates a search may be told to rerank for each neighbour it is asked for.
+pub const MAX_OVERSAMPLE: f32 = 1e6;
 
 #[derive(Debug, Args)]
 pub struct Build {
@@ -67,6 +85,18 @@ pub struct Build {
     /// hnsw (a graph: fast) or flat (every search scans all rows: exact)
     #[arg(long, value_parser = kind(), default_value = "hnsw")]
     pub index: IndexKind,
+    /// What search touches of a vector: f32 (4 bytes a component), f16 (2), int8 (1), int4 (1/2) or bits1 (1/8)
+    #[arg(long, value_parser = encoding(), default_value = "f32")]
+    pub encoding: Encoding,
+    /// Whether the vectors themselves are kept in the file besides, for --rerank
+    #[arg(long, value_parser = originals(), default_value = "none")]
+    pub originals: Originals,
+    /// Quantize vectors as they lie, instead of rotating them at random first (int8, int4, bits1)
+    #[arg(long)]
+    pub no_rotate: bool,
+    /// Quantize vectors without taking their mean off first (int8, int4, bits1)
+    #[arg(long)]
+    pub no_centre: bool,
     /// Neighbours a row keeps in the graph [default: 16]
     #[arg(long, value_parser = between(2, MAX_M))]
     pub m: Option<usize>,
@@ -76,7 +106,7 @@ pub struct Build {
     /// Threads; 1 gives the same file every time [default: all cores]
     #[arg(long, value_parser = between(1, MAX_THREADS))]
     pub threads: Option<usize>,
-    /// Seed of the graph's levels
+    /// Seed of the graph's levels and of the rotation of quantized vectors
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Keys of the rows: .npy of integers, one a row [default: the row numbers]
@@ -85,7 +115,8 @@ pub struct Build {
     /// Field of a JSON line that holds the vector [default: embedding]
     #[arg(long)]
     pub field: Option<String>,
-    /// Write {rows, dimension, metric, seconds, cpu_seconds, peak_rss_bytes, file_bytes} here (- for standard output)
+    /// Write {rows, dimension, metric, encoding, originals, seconds, cpu_seconds, peak_rss_bytes, file_bytes} here (- for
+    /// standard output)
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
 }
@@ -98,7 +129,8 @@ pub struct Bench {
     /// Queries, in any format that build reads
     #[arg(long, value_name = "FILE")]
     pub queries: PathBuf,
-    /// Nearest row numbers of each query, at least k columns [default: found by an exact scan]
+    /// Nearest row numbers of each query, at least k columns [default: found by a scan of the originals, or of the codes
+    /// where there are none]
     #[arg(long, value_name = "FILE.npy")]
     pub truth: Option<PathBuf>,
     /// Keys of the rows that the truth numbers, as given to build [default: the row numbers]
@@ -113,6 +145,13 @@ pub struct Bench {
     /// Measure the exact scan (alone, unless --ef is given too)
     #[arg(long)]
     pub exact: bool,
+    /// Find so many times k rows by their codes, and the best k of them by their originals [default: no reranking]
+    #[arg(long, value_name = "OVERSAMPLE", value_parser = oversample)]
+    pub rerank: Option<f32>,
+    /// The vectors the index was built from, in the order of their addition: .npy (f2, f4) or .fbin, mapped into memory.
+    /// For an index that does not keep them itself
+    #[arg(long, value_name = "FILE")]
+    pub originals: Option<PathBuf>,
     /// Search the file where it is, mapped into memory (the default)
     #[arg(long, conflicts_with = "resident")]
     pub mmap: bool,
@@ -128,7 +167,7 @@ pub struct Bench {
     /// Rounds; their median is reported. Measurements take turns within a round
     #[arg(long, value_parser = between(1, 1000), default_value_t = 5)]
     pub rounds: usize,
-    /// Write {open_ms, peak_rss_bytes, index_bytes, results: […]} here (- for standard output)
+    /// Write {open_ms, peak_rss_bytes, index_bytes, encoding, originals, truth, results: […]} here (- for standard output)
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
     /// Write the results as a table here (- for standard output)
@@ -160,7 +199,15 @@ pub struct Search {
     /// Scan every row instead of walking the graph
     #[arg(long, conflicts_with = "ef")]
     pub exact: bool,
-    /// Print a JSON line per query: {query, hits: [{key, distance}]}
+    /// Find so many times k rows by their codes, and the best k of them by their originals [default: no reranking]
+    #[arg(long, value_name = "OVERSAMPLE", value_parser = oversample)]
+    pub rerank: Option<f32>,
+    /// The vectors the index was built from, in the order of their addition: .npy (f2, f4) or .fbin, mapped into memory.
+    /// For an index that does not keep them itself
+    #[arg(long, value_name = "FILE")]
+    pub originals: Option<PathBuf>,
+    /// Print a JSON line per query: {query, hits: [{key, distance, reranked}]}; with --like also its source, original or
+    /// code
     #[arg(long)]
     pub json: bool,
 }

@@ -1,6 +1,6 @@
 //! `twindex bench`: recall and speed.
 
-use crate::args;
+use crate::args::{self, MAX_OVERSAMPLE};
 use crate::data::{self, Table};
 use crate::failure::Failure;
 use crate::measure::{self, Extent, Sample, Setting};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use twindex::{Index, IndexKind, Residency, SearchParams};
+use twindex::{Encoding, Index, IndexKind, Residency, SearchParams};
 
 const DEFAULT_EF: [usize; 4] = [16, 32, 64, 128];
 /// Queries scanned exactly between two steps of the progress bar.
@@ -21,7 +21,29 @@ struct Report {
     open_ms: f64,
     peak_rss_bytes: Option<u64>,
     index_bytes: u64,
+    encoding: &'static str,
+    originals: &'static str,
+    truth: Truth,
     results: Vec<Row>,
+}
+
+/// Where the true neighbours came from.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Truth {
+    Given,
+    Originals,
+    Codes,
+}
+
+impl std::fmt::Display for Truth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Truth::Given => "the truth given",
+            Truth::Originals => "a scan of the originals",
+            Truth::Codes => "a scan of the codes, whose distances are estimates",
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -30,6 +52,8 @@ struct Row {
     /// Candidates kept; `null` for the exact scan.
     ef: Option<usize>,
     exact: bool,
+    /// Rows reranked, in multiples of `k`; `null` where none were.
+    rerank: Option<f32>,
     threads: usize,
     recall: f64,
     qps: f64,
@@ -39,12 +63,16 @@ struct Row {
 }
 
 pub fn run(args: &args::Bench) -> Result<(), Failure> {
+    bench(args).map_err(|failure| failure.with_originals(args.originals.as_deref()))
+}
+
+fn bench(args: &args::Bench) -> Result<(), Failure> {
     for path in [&args.json, &args.csv].into_iter().flatten().filter(|path| !output::is_stdout(path)) {
         output::check_folder(path)?;
     }
     let residency = if args.resident { Residency::Resident } else { Residency::Mapped };
     let start = Instant::now();
-    let index = data::open(&args.index, residency)?;
+    let index = data::open_to_search(&args.index, residency, args.originals.as_deref(), args.rerank)?;
     let open_ms = start.elapsed().as_secs_f64() * 1e3;
     let index_bytes = std::fs::metadata(&args.index).map_err(|e| Failure::of(args.index.display(), e))?.len();
     if index.is_empty() {
@@ -56,14 +84,25 @@ pub fn run(args: &args::Bench) -> Result<(), Failure> {
         return Err(Failure::of(args.queries.display(), "there are no queries"));
     }
     let k = args.k.min(index.len());
-    let truth = match &args.truth {
-        Some(path) => read_truth(&index, path, args.keys.as_deref(), queries.len() / index.dimension(), k)?,
+    let (truth, nearest) = match &args.truth {
+        Some(path) => {
+            let count = queries.len() / index.dimension();
+            (Truth::Given, read_truth(&index, path, args.keys.as_deref(), count, k)?)
+        }
         None => scan(&index, &queries, k)?,
     };
 
     let settings = settings(args, &index, k);
-    let results = measure_all(args, &index, &queries, &truth, &settings)?;
-    let report = Report { open_ms, peak_rss_bytes: resources::peak_rss_bytes(), index_bytes, results };
+    let results = measure_all(args, &index, &queries, &nearest, &settings)?;
+    let report = Report {
+        open_ms,
+        peak_rss_bytes: resources::peak_rss_bytes(),
+        index_bytes,
+        encoding: index.encoding().name(),
+        originals: if args.originals.is_some() { "attached" } else { index.originals().name() },
+        truth,
+        results,
+    };
 
     if let Some(path) = &args.json {
         output::write_to(path, &output::json(&report)?)?;
@@ -77,7 +116,7 @@ pub fn run(args: &args::Bench) -> Result<(), Failure> {
     output::write_to(Path::new("-"), &summary(args, &index, &report, queries.len() / index.dimension()))
 }
 
-/// What is measured: no `ef` below `k`, which would be raised to it anyway, and none twice.
+/// What is measured: nothing twice.
 fn settings(args: &args::Bench, index: &Index, k: usize) -> Vec<Setting> {
     let efs: &[usize] = match (&args.ef[..], index.kind()) {
         (_, IndexKind::Flat) => &[],
@@ -86,30 +125,41 @@ fn settings(args: &args::Bench, index: &Index, k: usize) -> Vec<Setting> {
         (given, _) => given,
     };
     let mut settings: Vec<Setting> = Vec::new();
-    for ef in efs.iter().map(|&ef| ef.max(k)) {
-        let setting = Setting { k, ef: Some(ef) };
+    let rerank = args.rerank;
+    for &ef in efs {
+        let setting = Setting { k, ef: Some(ef), rerank }.raised(index.len());
         if !settings.contains(&setting) {
             settings.push(setting);
         }
     }
     if args.exact || settings.is_empty() {
-        settings.push(Setting { k, ef: None });
+        settings.push(Setting { k, ef: None, rerank });
     }
     settings
 }
 
-/// The keys of the `k` nearest rows of each query, by an exact scan.
-fn scan(index: &Index, queries: &[f32], k: usize) -> Result<Vec<u64>, Failure> {
+/// The keys of the `k` nearest rows of each query, by scans: of the originals where the index has them.
+fn scan(index: &Index, queries: &[f32], k: usize) -> Result<(Truth, Vec<u64>), Failure> {
+    let mut params = SearchParams::new(k).exact(true);
+    let source = if index.has_originals() { Truth::Originals } else { Truth::Codes };
+    if index.encoding() != Encoding::F32 && index.has_originals() {
+        let all = index.len().div_ceil(k) as f32;
+        if all > MAX_OVERSAMPLE {
+            let reason = format!("--truth is needed: of {} rows not all can be reranked for {k}", index.len());
+            return Err(Failure::failed(reason));
+        }
+        params = params.rerank(all);
+    }
     let bar = output::progress("exact scan", Some((queries.len() / index.dimension()) as u64));
     let mut truth = Vec::new();
     for batch in queries.chunks(SCANNED_AT_ONCE * index.dimension()) {
-        for hits in index.search_batch(batch, &SearchParams::new(k).exact(true))? {
+        for hits in index.search_batch(batch, &params)? {
             truth.extend(hits.iter().map(|hit| hit.key));
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
-    Ok(truth)
+    Ok((source, truth))
 }
 
 /// The keys of the `k` nearest rows of each query, from a file of row numbers.
@@ -170,22 +220,24 @@ fn measure_all(
     bar.finish_and_clear();
     let rows = settings.iter().zip(recalls).zip(samples).map(|((setting, recall), samples)| {
         let Sample { qps, cpu_qps, p50_us, p99_us } = Sample::median(&samples);
-        let (k, ef, exact, threads) = (setting.k, setting.ef, setting.ef.is_none(), args.threads);
-        Row { k, ef, exact, threads, recall, qps, cpu_qps, p50_us, p99_us }
+        let &Setting { k, ef, rerank } = setting;
+        let (exact, threads) = (ef.is_none(), args.threads);
+        Row { k, ef, exact, rerank, threads, recall, qps, cpu_qps, p50_us, p99_us }
     });
     Ok(rows.collect())
 }
 
 fn csv(rows: &[Row]) -> String {
-    let mut text = String::from("k,ef,exact,threads,recall,qps,cpu_qps,p50_us,p99_us\n");
+    let mut text = String::from("k,ef,exact,rerank,threads,recall,qps,cpu_qps,p50_us,p99_us\n");
     for row in rows {
         let optional = |value: Option<String>| value.unwrap_or_default();
         let _ = writeln!(
             text,
-            "{},{},{},{},{:.6},{:.1},{},{:.3},{:.3}",
+            "{},{},{},{},{},{:.6},{:.1},{},{:.3},{:.3}",
             row.k,
             optional(row.ef.map(|ef| ef.to_string())),
             row.exact,
+            optional(row.rerank.map(|oversample| oversample.to_string())),
             row.threads,
             row.recall,
             row.qps,
@@ -199,12 +251,13 @@ fn csv(rows: &[Row]) -> String {
 
 fn summary(args: &args::Bench, index: &Index, report: &Report, queries: usize) -> String {
     let mut text = format!(
-        "{}: {} × {}, {}, {}, {}, {}\n{} in {:.2} ms, {}",
+        "{}: {} × {}, {}, {}, {}, {}, {}\n{} in {:.2} ms, {}",
         args.index.display(),
         output::count(index.len() as u64),
         index.dimension(),
         index.metric(),
         index.kind(),
+        output::encoding(index.encoding(), index.originals()),
         output::bytes(report.index_bytes),
         index.level(),
         if args.resident { "read" } else { "mapped" },
@@ -213,12 +266,19 @@ fn summary(args: &args::Bench, index: &Index, report: &Report, queries: usize) -
     );
     let _ = write!(text, ", {}", output::plural(args.threads as u64, "thread", "threads"));
     let _ = writeln!(text, ", median of {}", output::plural(args.rounds as u64, "round", "rounds"));
+    if let Some(path) = &args.originals {
+        let _ = writeln!(text, "originals from {}", path.display());
+    }
+    if let Some(oversample) = args.rerank {
+        let _ = writeln!(text, "reranked: {oversample} × k rows found by their codes");
+    }
+    let _ = writeln!(text, "recall against {}", report.truth);
     let samples: Vec<_> = report
         .results
         .iter()
         .map(|row| {
             let Row { recall, qps, cpu_qps, p50_us, p99_us, .. } = *row;
-            (Setting { k: row.k, ef: row.ef }, recall, Sample { qps, cpu_qps, p50_us, p99_us })
+            (Setting { k: row.k, ef: row.ef, rerank: row.rerank }, recall, Sample { qps, cpu_qps, p50_us, p99_us })
         })
         .collect();
     text.push('\n');

@@ -10,13 +10,15 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
 use twindex::dataset::{DEFAULT_FIELD, IntegerReader, VectorReader};
-use twindex::{Error, Index, IndexKind};
+use twindex::{Encoding, Error, Index, IndexKind, Originals};
 
 #[derive(Serialize)]
 struct Report {
     rows: u64,
     dimension: usize,
     metric: &'static str,
+    encoding: &'static str,
+    originals: &'static str,
     /// From opening the input to the saved file.
     seconds: f64,
     cpu_seconds: Option<f64>,
@@ -30,7 +32,13 @@ pub fn run(args: &args::Build) -> Result<(), Failure> {
     let cpu = resources::cpu_seconds();
 
     let reader = VectorReader::open(&args.input, args.field.as_deref().unwrap_or(DEFAULT_FIELD))?;
-    let mut builder = Index::builder(reader.dimension(), args.metric).kind(args.index).seed(args.seed);
+    let mut builder = Index::builder(reader.dimension(), args.metric)
+        .kind(args.index)
+        .encoding(args.encoding)
+        .originals(args.originals)
+        .rotate(!args.no_rotate)
+        .centre(!args.no_centre)
+        .seed(args.seed);
     if let Some(m) = args.m {
         builder = builder.m(m);
     }
@@ -51,6 +59,8 @@ pub fn run(args: &args::Build) -> Result<(), Failure> {
         rows,
         dimension,
         metric: args.metric.name(),
+        encoding: args.encoding.name(),
+        originals: args.originals.name(),
         seconds: start.elapsed().as_secs_f64(),
         cpu_seconds: resources::cpu_seconds().zip(cpu).map(|(now, then)| now - then),
         peak_rss_bytes: resources::peak_rss_bytes(),
@@ -73,6 +83,16 @@ fn check(args: &args::Build) -> Result<(), Failure> {
     if args.index == IndexKind::Flat && (args.m.is_some() || args.ef_construction.is_some()) {
         return Err(Failure::Usage("--m and --ef-construction are for --index hnsw: a flat index has no graph".into()));
     }
+    if args.encoding == Encoding::F32 && args.originals != Originals::None {
+        let reason = "--originals is for encodings other than f32, whose codes are the vectors themselves";
+        return Err(Failure::Usage(reason.into()));
+    }
+    for (option, is_given) in [("--no-rotate", args.no_rotate), ("--no-centre", args.no_centre)] {
+        if is_given && !args.encoding.is_quantized() {
+            let reason = format!("{option} is for --encoding int8, int4 and bits1: {} is not quantized", args.encoding);
+            return Err(Failure::Usage(reason));
+        }
+    }
     output::check_folder(&args.output)?;
     for (option, other) in
         [("--input", Some(&args.input)), ("--keys", args.keys.as_ref()), ("--json", args.json.as_ref())]
@@ -91,12 +111,13 @@ fn summary(args: &args::Build, report: &Report) -> String {
     let rate = if report.seconds > 0.0 { (report.rows as f64 / report.seconds) as u64 } else { 0 };
     let peak = report.peak_rss_bytes.map(|peak| format!(", peak memory {}", output::bytes(peak))).unwrap_or_default();
     format!(
-        "{}: {} × {}, {}, {}, {}\n{:.2} s, {} rows/s{peak}\n",
+        "{}: {} × {}, {}, {}, {}, {}\n{:.2} s, {} rows/s{peak}\n",
         args.output.display(),
         output::plural(report.rows, "row", "rows"),
         report.dimension,
         report.metric,
         args.index,
+        output::encoding(args.encoding, args.originals),
         output::bytes(report.file_bytes),
         report.seconds,
         output::count(rate),
@@ -161,7 +182,11 @@ pub fn fill(
 
 /// The error of a batch, its row counted from the start of the file.
 fn shifted(mut error: Error, by: u64) -> Error {
-    if let Error::NotFinite { row, .. } | Error::ZeroVector { row } | Error::NormTooLarge { row, .. } = &mut error {
+    if let Error::NotFinite { row, .. }
+    | Error::ZeroVector { row }
+    | Error::NormTooLarge { row, .. }
+    | Error::OutOfRange { row, .. } = &mut error
+    {
         *row += by as usize;
     }
     error

@@ -1,15 +1,61 @@
-//! Reading what is held whole: queries and ground truth; and opening an index.
+//! Reading what is held whole: queries and ground truth; and opening an index, with originals beside it.
 
 use crate::failure::Failure;
+use crate::output;
 use std::path::Path;
+use std::sync::Arc;
 use twindex::dataset::{DEFAULT_FIELD, IntegerReader, VectorReader};
-use twindex::{Index, OpenOptions, Residency};
+use twindex::storage::{MmapStorage, Storage};
+use twindex::{Error, Index, OpenOptions, Residency, VectorFile};
 
 /// Rows read at once.
 pub const BATCH: usize = 4096;
 
 pub fn open(path: &Path, residency: Residency) -> Result<Index, Failure> {
     OpenOptions::new().residency(residency).open(path).map_err(|e| Failure::of(path.display(), e))
+}
+
+/// The index to search, with the vectors of `originals` attached to it.
+pub fn open_to_search(
+    path: &Path,
+    residency: Residency,
+    originals: Option<&Path>,
+    rerank: Option<f32>,
+) -> Result<Index, Failure> {
+    let mut index = open(path, residency)?;
+    if let Some(originals) = originals {
+        let attached = vector_file(originals).and_then(|file| index.attach_originals(file));
+        attached.map_err(|e| match e {
+            // About the index: it has its originals.
+            Error::InvalidParameter { .. } => Failure::of(path.display(), e),
+            Error::LengthMismatch { expected, got, .. } => {
+                let (vectors, rows) = (output::count(got as u64), output::count(expected as u64));
+                Failure::of(originals.display(), format!("{vectors} vectors for the {rows} rows of the index"))
+            }
+            // Names what it is about, but not the file.
+            Error::Dataset { reason, .. } => Failure::of(originals.display(), reason),
+            other => Failure::of(originals.display(), other),
+        })?;
+    }
+    if rerank.is_some() && !index.has_originals() {
+        let reason =
+            "the index keeps no originals to rerank against; say --originals FILE, or build it with --originals";
+        return Err(Failure::of(path.display(), reason));
+    }
+    Ok(index)
+}
+
+/// Vectors that stay in their file until they are asked for.
+fn vector_file(path: &Path) -> Result<VectorFile<dyn Storage + Send + Sync>, Error> {
+    let storage: Arc<dyn Storage + Send + Sync> = Arc::new(MmapStorage::open(path)?);
+    match path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase().as_str() {
+        "npy" => VectorFile::npy(storage),
+        "fbin" => VectorFile::fbin(storage),
+        _ => Err(Error::Dataset {
+            at: path.display().to_string(),
+            reason: "unknown extension; originals are read from .npy and .fbin".into(),
+        }),
+    }
 }
 
 /// All vectors of a file, row-major, each of `dimension` components.

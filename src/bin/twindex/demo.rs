@@ -118,7 +118,8 @@ fn measure(out: &mut impl Write, index: &Index, queries: &[f32], truth_path: &Pa
     }
     let truth: Vec<u64> = truth.values.chunks_exact(truth.columns).flat_map(|row| &row[..K]).copied().collect();
 
-    let settings: Vec<Setting> = EF.iter().map(|&ef| Some(ef)).chain([None]).map(|ef| Setting { k: K, ef }).collect();
+    let settings: Vec<Setting> =
+        EF.iter().map(|&ef| Some(ef)).chain([None]).map(|ef| Setting { k: K, ef, rerank: None }).collect();
     let mut rows = Vec::new();
     let bar = output::progress("measuring", Some(settings.len() as u64));
     for setting in settings {

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 #[derive(Debug)]
@@ -10,6 +11,8 @@ pub enum Failure {
     Usage(String),
     /// The command could not be carried out.
     Failed(String),
+    /// What was given as originals are other vectors.
+    OtherVectors(String),
     /// Wrong usage that has been explained already.
     Told,
     /// Whoever read our output has had enough.
@@ -26,11 +29,19 @@ impl Failure {
         Failure::Failed(format!("{subject}: {reason}"))
     }
 
+    /// Names the file the originals came from, if they are what is wrong.
+    pub fn with_originals(self, path: Option<&Path>) -> Self {
+        match (self, path) {
+            (Failure::OtherVectors(reason), Some(path)) => Failure::of(path.display(), reason),
+            (other, _) => other,
+        }
+    }
+
     /// Prints the line, if there is one, and gives the exit code.
     pub fn report(self) -> ExitCode {
         let (message, code) = match self {
             Failure::Usage(message) => (format!("{message} (see twindex --help)"), 2),
-            Failure::Failed(message) => (message, 1),
+            Failure::Failed(message) | Failure::OtherVectors(message) => (message, 1),
             Failure::Told => return ExitCode::from(2),
             Failure::Closed => return ExitCode::SUCCESS,
         };
@@ -44,7 +55,10 @@ impl Failure {
 /// From the library; the ones about a file of vectors name it themselves.
 impl From<twindex::Error> for Failure {
     fn from(error: twindex::Error) -> Self {
-        Failure::failed(error)
+        match error {
+            twindex::Error::FingerprintMismatch { .. } => Failure::OtherVectors(error.to_string()),
+            other => Failure::failed(other),
+        }
     }
 }
 

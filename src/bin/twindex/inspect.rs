@@ -7,8 +7,11 @@ use crate::output;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
-use twindex::{IndexKind, Residency, Stats};
+use twindex::segment::{QuantizerMeta, Segment};
+use twindex::storage::MmapStorage;
+use twindex::{Error, IndexKind, Residency, Stats};
 
 /// Widest bar of the degree histogram, in characters.
 const BAR: u64 = 40;
@@ -22,6 +25,10 @@ struct Report {
     kind: &'static str,
     metric: &'static str,
     dimension: usize,
+    encoding: &'static str,
+    originals: &'static str,
+    #[serde(flatten)]
+    quantizer: Option<QuantizerReport>,
     #[serde(flatten)]
     graph: Option<GraphReport>,
     ef: usize,
@@ -45,9 +52,18 @@ struct GraphReport {
 }
 
 #[derive(Serialize)]
+struct QuantizerReport {
+    rotated: bool,
+    centred: bool,
+    rotation_seed: u64,
+}
+
+#[derive(Serialize)]
 struct Section {
     name: &'static str,
     bytes: u64,
+    /// `null` where there are no rows.
+    bytes_per_row: Option<f64>,
 }
 
 pub fn info(args: &args::Info) -> Result<(), Failure> {
@@ -61,6 +77,9 @@ pub fn info(args: &args::Info) -> Result<(), Failure> {
         kind: index.kind().name(),
         metric: index.metric().name(),
         dimension: index.dimension(),
+        encoding: index.encoding().name(),
+        originals: index.originals().name(),
+        quantizer: quantizer(&args.index)?,
         graph: (index.kind() == IndexKind::Hnsw).then(|| GraphReport {
             m: index.m(),
             ef_construction: index.ef_construction(),
@@ -71,7 +90,14 @@ pub fn info(args: &args::Info) -> Result<(), Failure> {
         rows,
         live,
         tombstones,
-        sections: sections.iter().map(|section| Section { name: section.name, bytes: section.bytes }).collect(),
+        sections: sections
+            .iter()
+            .map(|section| Section {
+                name: section.name,
+                bytes: section.bytes,
+                bytes_per_row: (rows > 0).then(|| section.bytes as f64 / rows as f64),
+            })
+            .collect(),
         resident_bytes,
         levels,
         degrees,
@@ -79,6 +105,17 @@ pub fn info(args: &args::Info) -> Result<(), Failure> {
     };
     let text = if args.json { output::json(&report)? } else { describe(&report) };
     output::write_to(Path::new("-"), &text)
+}
+
+/// What META says of the preparation of quantized vectors.
+fn quantizer(path: &Path) -> Result<Option<QuantizerReport>, Failure> {
+    let segment = MmapStorage::open(path).and_then(|storage| Segment::open(Arc::new(storage)));
+    let segment = segment.map_err(|e: Error| Failure::of(path.display(), e))?;
+    Ok(segment.meta().quantizer.map(|QuantizerMeta { rotated, centred, seed }| QuantizerReport {
+        rotated,
+        centred,
+        rotation_seed: seed,
+    }))
 }
 
 fn describe(report: &Report) -> String {
@@ -90,6 +127,13 @@ fn describe(report: &Report) -> String {
     line("kind", report.kind.into());
     line("metric", report.metric.into());
     line("dimension", output::count(report.dimension as u64));
+    line("encoding", report.encoding.into());
+    if let Some(quantizer) = &report.quantizer {
+        let rotation = if quantizer.rotated { format!("seed {}", quantizer.rotation_seed) } else { "none".into() };
+        line("rotation", rotation);
+        line("centre", if quantizer.centred { "the mean of the first rows" } else { "none" }.into());
+    }
+    line("originals", originals(report));
     line("rows", output::count(report.live));
     if report.tombstones > 0 {
         line("tombstones", format!("{} (compact gives their space back)", output::count(report.tombstones)));
@@ -106,7 +150,11 @@ fn describe(report: &Report) -> String {
     let _ = writeln!(text, "\nsections");
     for section in report.sections.iter().filter(|section| section.bytes > 0) {
         let part = 100.0 * section.bytes as f64 / report.file_bytes as f64;
-        let _ = writeln!(text, "  {:<17} {:>12} {part:>6.1} %", section.name, output::bytes(section.bytes));
+        let _ = write!(text, "  {:<17} {:>12} {part:>6.1} %", section.name, output::bytes(section.bytes));
+        let _ = match section.bytes_per_row {
+            Some(bytes) => writeln!(text, " {bytes:>10.1} B a row"),
+            None => writeln!(text),
+        };
     }
 
     if report.graph.is_some() {
@@ -120,6 +168,14 @@ fn describe(report: &Report) -> String {
         let _ = writeln!(text, "\nout of reach of a search by graph: {unreachable}");
     }
     text
+}
+
+fn originals(report: &Report) -> String {
+    match (report.originals, report.encoding) {
+        ("none", "f32") => "the codes".into(),
+        ("none", _) => "none, but a fingerprint of each".into(),
+        (kept, _) => kept.into(),
+    }
 }
 
 fn histogram(text: &mut String, degrees: &[u64]) {

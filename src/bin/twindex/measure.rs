@@ -9,19 +9,29 @@ use std::time::{Duration, Instant};
 use twindex::{Index, SearchParams};
 
 /// One way to search that is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setting {
     pub k: usize,
     /// `None`: the exact scan.
     pub ef: Option<usize>,
+    /// Rows reranked, in multiples of `k`; `None`: the distances of the codes are final.
+    pub rerank: Option<f32>,
 }
 
 impl Setting {
     pub fn params(self) -> SearchParams<'static> {
-        match self.ef {
+        let params = match self.ef {
             Some(ef) => SearchParams::new(self.k).ef(ef),
             None => SearchParams::new(self.k).exact(true),
-        }
+        };
+        self.rerank.map_or(params, |oversample| params.rerank(oversample))
+    }
+
+    /// The same, with no `ef` below the number of rows that are to be found, to which it would be raised anyway.
+    pub fn raised(self, rows: usize) -> Setting {
+        let oversample = self.rerank.unwrap_or(1.0);
+        let pool = ((self.k as f32 * oversample).ceil() as usize).min(rows);
+        Setting { ef: self.ef.map(|ef| ef.max(pool)), ..self }
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::Path;
+use twindex::{Encoding, Originals};
 
 /// Standard output, buffered: flush it before returning.
 pub fn stdout() -> BufWriter<StdoutLock<'static>> {
@@ -96,6 +97,14 @@ pub fn bytes(n: u64) -> String {
         1_000..1_000_000 => format!("{:.1} kB", n as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} MB", n as f64 / 1e6),
         _ => format!("{:.2} GB", n as f64 / 1e9),
+    }
+}
+
+/// What is stored of the vectors: `int8`, or `int8 + f32 originals`.
+pub fn encoding(encoding: Encoding, originals: Originals) -> String {
+    match originals {
+        Originals::None => encoding.to_string(),
+        kept => format!("{encoding} + {kept} originals"),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::output;
 use serde::Serialize;
 use std::io::{self, Write};
 use twindex::dataset::{DEFAULT_FIELD, VectorReader};
-use twindex::{Hit, Index, Residency, SearchParams};
+use twindex::{Hit, Index, Residency, SearchParams, Source};
 
 /// Queries searched before their hits are printed.
 const QUERIES_AT_ONCE: usize = 64;
@@ -15,6 +15,9 @@ const QUERIES_AT_ONCE: usize = 64;
 #[derive(Serialize)]
 struct Answer {
     query: u64,
+    /// What the query is, where it is a vector of the index.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'static str>,
     hits: Vec<Found>,
 }
 
@@ -22,19 +25,33 @@ struct Answer {
 struct Found {
     key: u64,
     distance: f32,
+    reranked: bool,
+}
+
+/// How answers are printed.
+#[derive(Clone, Copy)]
+struct Form {
+    json: bool,
+    is_reranked: bool,
 }
 
 pub fn run(args: &args::Search) -> Result<(), Failure> {
-    let index = data::open(&args.index, Residency::Mapped)?;
+    search(args).map_err(|failure| failure.with_originals(args.originals.as_deref()))
+}
+
+fn search(args: &args::Search) -> Result<(), Failure> {
+    let index = data::open_to_search(&args.index, Residency::Mapped, args.originals.as_deref(), args.rerank)?;
     let params = |k| {
         let params = SearchParams::new(k).exact(args.exact);
-        args.ef.map_or(params, |ef| params.ef(ef))
+        let params = args.ef.map_or(params, |ef| params.ef(ef));
+        args.rerank.map_or(params, |oversample| params.rerank(oversample))
     };
+    let form = Form { json: args.json, is_reranked: args.rerank.is_some() };
     let mut out = output::stdout();
     if let Some(vector) = &args.vector {
         let query = parse(vector, index.dimension())?;
         let hits = index.search(&query, &params(args.k))?;
-        print(&mut out, args.json, 0, &hits, None)?;
+        print(&mut out, form, 0, &hits, Title::None)?;
     } else if let Some(key) = args.like {
         let Some(query) = index.get(key)? else {
             return Err(Failure::of(args.index.display(), format!("there is no key {key}")));
@@ -43,11 +60,11 @@ pub fn run(args: &args::Search) -> Result<(), Failure> {
         let mut hits = index.search(&query.vector, &params(args.k + 1))?;
         hits.retain(|hit| hit.key != key);
         hits.truncate(args.k);
-        print(&mut out, args.json, 0, &hits, None)?;
+        print(&mut out, form, 0, &hits, Title::Like(key, query.source))?;
     } else if let Some(path) = &args.queries {
         let mut reader = VectorReader::open(path, DEFAULT_FIELD)?;
         data::check_dimension(path, reader.dimension(), index.dimension())?;
-        many(&index, &mut reader, &params(args.k), args.json, &mut out)?;
+        many(&index, &mut reader, &params(args.k), form, &mut out)?;
     }
     Ok(out.flush()?)
 }
@@ -56,14 +73,14 @@ fn many<R: io::Read>(
     index: &Index,
     reader: &mut VectorReader<R>,
     params: &SearchParams<'_>,
-    json: bool,
+    form: Form,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let mut batch = Vec::new();
     let mut query = 0;
     while reader.next_batch(&mut batch, QUERIES_AT_ONCE)? > 0 {
         for hits in index.search_batch(&batch, params)? {
-            print(out, json, query, &hits, Some(query))?;
+            print(out, form, query, &hits, Title::Number)?;
             query += 1;
         }
         // Whoever reads along gets whole batches, and a closed pipe ends the search.
@@ -91,18 +108,37 @@ fn parse(vector: &str, dimension: usize) -> Result<Vec<f32>, Failure> {
     Ok(query)
 }
 
-/// `title`: the number of the query, where there are many.
-fn print(out: &mut impl Write, json: bool, query: u64, hits: &[Hit], title: Option<u64>) -> Result<(), Failure> {
-    if json {
-        let hits = hits.iter().map(|hit| Found { key: hit.key, distance: hit.distance }).collect();
-        return Ok(out.write_all(output::json(&Answer { query, hits })?.as_bytes())?);
+/// What stands above the hits of a query.
+#[derive(Clone, Copy)]
+enum Title {
+    None,
+    /// Its number, for there are many.
+    Number,
+    /// The query is the vector of a key.
+    Like(u64, Source),
+}
+
+fn print(out: &mut impl Write, form: Form, query: u64, hits: &[Hit], title: Title) -> Result<(), Failure> {
+    if form.json {
+        let source = match title {
+            Title::Like(_, Source::Code) => Some("code"),
+            Title::Like(..) => Some("original"),
+            Title::None | Title::Number => None,
+        };
+        let found = |hit: &Hit| Found { key: hit.key, distance: hit.distance, reranked: hit.reranked };
+        let hits = hits.iter().map(found).collect();
+        return Ok(out.write_all(output::json(&Answer { query, source, hits })?.as_bytes())?);
     }
-    if let Some(number) = title {
-        writeln!(out, "{}query {number}", if number > 0 { "\n" } else { "" })?;
+    match title {
+        Title::Number => writeln!(out, "{}query {query}", if query > 0 { "\n" } else { "" })?,
+        Title::Like(key, Source::Code) => writeln!(out, "like key {key}, as its code has it")?,
+        Title::None | Title::Like(..) => {}
     }
-    writeln!(out, "{:>5}  {:>20}  {:>14}", "rank", "key", "distance")?;
+    let distance = if form.is_reranked { "reranked distance" } else { "distance" };
+    let width = distance.len().max(14);
+    writeln!(out, "{:>5}  {:>20}  {distance:>width$}", "rank", "key")?;
     for (rank, hit) in hits.iter().enumerate() {
-        writeln!(out, "{:>5}  {:>20}  {:>14}", rank + 1, hit.key, hit.distance)?;
+        writeln!(out, "{:>5}  {:>20}  {:>width$}", rank + 1, hit.key, hit.distance)?;
     }
     Ok(())
 }
