@@ -286,7 +286,7 @@ export class Index {
     return this.#alive().read_only;
   }
 
-  /** The SIMD instructions in use: `'simd128'`. */
+  /** The SIMD instructions in use: `'simd128'` or `'relaxed-simd'`. */
   get simd(): string {
     return this.#alive().level;
   }
