@@ -23,11 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut reader = VectorReader::open(Path::new(base), DEFAULT_FIELD)?;
     let dimension = reader.dimension();
-    let index = Index::builder(dimension, Metric::InnerProduct)
-        .kind(kind)
-        .encoding(encoding)
-        .originals(originals)
-        .build()?;
+    let index =
+        Index::builder(dimension, Metric::InnerProduct).kind(kind).encoding(encoding).originals(originals).build()?;
     let mut batch = Vec::new();
     let mut rows = 0;
     while reader.next_batch(&mut batch, 4096)? > 0 {
