@@ -1,10 +1,10 @@
 //! How much of the memory's read bandwidth an exact scan uses, by encoding: `cargo bench --bench scan`.
 //!
-//! One thread, one query at a time, 100,000 random vectors in growing indexes. Beside each index lies a buffer of as many
-//! rows of the same stride, cut and mapped the same way; summing it up as integers is the bandwidth: front to back, four
-//! pages side by side, or with a hint of what comes 4 or 8 KiB later, whichever is quickest. Sums and scans take turns, each
-//! after a pass that is not timed (small encodings stay in a cache, and so does their buffer), and the medians of their
-//! ratios are printed, so that a busy machine does little harm.
+//! One thread, one query at a time, 100,000 random vectors in growing indexes. Beside each index lies a buffer of as
+//! many rows of the same stride, cut and mapped the same way; summing it up as integers is the bandwidth: front to back,
+//! four pages side by side, or with a hint of what comes 4 or 8 KiB later, whichever is quickest. Sums and scans take
+//! turns, each after a pass that is not timed (small encodings stay in a cache, and so does their buffer), and the
+//! medians of their ratios are printed, so that a busy machine does little harm.
 //!
 //! `of bandwidth` is rows scanned a second ÷ (bandwidth ÷ bytes a row).
 
@@ -21,7 +21,7 @@ const ROUNDS: usize = 21;
 const BYTES: usize = 256 << 20;
 /// Rows added at once.
 const BATCH: usize = 4096;
-/// Lines summed up side by side.
+/// Lines summed up side by side: enough to keep the adders busy.
 const STREAMS: usize = 4;
 const LINE: usize = 64;
 const PAGE: usize = 4096;
@@ -127,8 +127,8 @@ fn timed<T>(passes: usize, mut pass: impl FnMut(usize) -> T) -> f64 {
     start.elapsed().as_secs_f64() / passes as f64
 }
 
-/// All bytes of `run` as integers, but for some at the end: a line from each of the next `STREAMS` pieces of `page` bytes
-/// in turn, and a hint of those `ahead`.
+/// All bytes of `run` as integers, but for some at the end: a line from each of the next `STREAMS` pieces of `page`
+/// bytes in turn, and a hint of those `ahead`.
 fn sum(run: &[u8], page: usize, ahead: Option<usize>) -> u64 {
     let kernels = Kernels::best();
     let mut lanes = [[0u64; LINE / 8]; STREAMS];
