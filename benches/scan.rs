@@ -1,9 +1,9 @@
 //! How much of the memory's read bandwidth an exact scan uses, by encoding: `cargo bench --bench scan`.
 //!
 //! One thread, one query at a time, 100,000 random vectors in growing indexes. Beside each index lies a buffer of as
-//! many rows of the same stride, cut and mapped the same way; summing it up as integers is the bandwidth: front to back,
-//! four pages side by side, or with a hint of what comes 4 or 8 KiB later, whichever is quickest. Sums and scans take
-//! turns, each after a pass that is not timed (small encodings stay in a cache, and so does their buffer), and the
+//! many rows of the same stride, cut and mapped the same way; summing it up as integers is the bandwidth: front to
+//! back, four pages side by side, or with a hint of what comes 4 or 8 KiB later, whichever is quickest. Sums and scans
+//! take turns, each after a pass that is not timed (small encodings stay in a cache, and so does their buffer), and the
 //! medians of their ratios are printed, so that a busy machine does little harm.
 //!
 //! `of bandwidth` is rows scanned a second ÷ (bandwidth ÷ bytes a row).

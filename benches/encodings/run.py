@@ -43,7 +43,8 @@ RERANKS = {
 THEORY = {"f32": (32, 0), "f16": (16, 0), "int8": (8, 8), "int4": (4, 8), "bits1": (1, 8)}
 COLUMNS = (
     "data rows dimension metric encoding kind m ef_construction k ef rerank residency recall@10 recall@100 cpu_qps "
-    "p50_us peak_rss_bytes file_bytes_per_row code_bytes_per_row code_bytes_per_row_expected build_seconds build_cpu_seconds "
+    "p50_us peak_rss_bytes file_bytes_per_row code_bytes_per_row code_bytes_per_row_expected build_seconds "
+    "build_cpu_seconds "
     "queries rounds cpu cores kernels version commit"
 ).split()
 

@@ -151,18 +151,23 @@ export function checkCount(value: unknown, name: string, least: number): number 
 }
 
 /** @internal */
-export function checkBoolean(value: unknown, name: string): boolean {
-  if (value === undefined) return false;
+export function checkBoolean(value: unknown, name: string, otherwise = false): boolean {
+  if (value === undefined) return otherwise;
   if (typeof value !== 'boolean') throw invalid(`${name} must be true or false, got ${describe(value)}`);
   return value;
 }
 
-/** @internal A distance, in the metric's own terms; undefined for no limit. */
-export function checkRadius(value: unknown): number | undefined {
+/** @internal A number; undefined where none is given. */
+export function optionalNumber(value: unknown, name: string): number | undefined {
   if (value === undefined) return undefined;
-  if (typeof value !== 'number') throw invalid(`radius must be a number, got ${describe(value)}`);
-  if (Number.isNaN(value)) throw new TwindexError('INVALID_PARAMETER', 'radius must be a number, got NaN');
+  if (typeof value !== 'number') throw invalid(`${name} must be a number, got ${describe(value)}`);
+  if (Number.isNaN(value)) throw new TwindexError('INVALID_PARAMETER', `${name} must be a number, got NaN`);
   return value;
+}
+
+/** @internal */
+export function optionalName(value: unknown, name: string, names: readonly string[]): number | undefined {
+  return value === undefined ? undefined : checkName(value, name, names);
 }
 
 /** @internal One of some names, as its position among them. */
@@ -209,6 +214,13 @@ function typedKeys(value: ArrayBufferView, kind: string, name: string): BigUint6
   const keys = allocate(BigUint64Array, list.length);
   for (let i = 0; i < list.length; i++) keys[i] = checkU64(list[i], `${name}[${i}]`);
   return keys;
+}
+
+/** @internal Rows, as a search for candidates gave them. */
+export function toIds(value: unknown, name: string): Uint32Array {
+  if (typedArrayName(value) !== 'Uint32Array') throw invalid(`${name} must be a Uint32Array, got ${describe(value)}`);
+  refuseDetached(value as ArrayBufferView, name);
+  return isShared(value as ArrayBufferView) ? new Uint32Array(value as Uint32Array) : (value as Uint32Array);
 }
 
 /** @internal */

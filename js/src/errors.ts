@@ -8,17 +8,22 @@
  * | `INVALID_ARGUMENT` | an argument has the wrong type or form; the message names it |
  * | `INVALID_PARAMETER` | an option is outside its documented range |
  * | `DISPOSED` | the index was freed |
+ * | `BUSY` | a source called the index that was reading from it |
  * | `UNSUPPORTED_ENGINE` | no WebAssembly, or none with SIMD |
  * | `LOAD_FAILED` | the `.wasm` file could not be fetched, read or compiled |
  * | `INTERNAL` | the engine stopped in the middle of a call; that index is lost, others are not |
  * | `DIMENSION_MISMATCH`, `LENGTH_MISMATCH` | a vector, or a flat list of them, has the wrong length |
  * | `NOT_FINITE`, `ZERO_VECTOR`, `NORM_TOO_LARGE` | a vector that cannot be compared under the metric |
+ * | `OUT_OF_RANGE` | a component beyond what the encoding holds |
  * | `DUPLICATE_KEY`, `KEY_NOT_FOUND` | `add` of a key that is there, `update` of one that isn't |
  * | `READ_ONLY` | a change to an index that was opened with `readOnly` |
  * | `TOO_LARGE`, `OUT_OF_MEMORY` | beyond what the format or this platform holds |
  * | `NOT_A_SEGMENT`, `UNSUPPORTED_VERSION`, `UNSUPPORTED_FEATURES` | bytes that this version cannot read |
  * | `TRUNCATED`, `CORRUPT`, `CHECKSUM_MISMATCH` | a damaged file |
  * | `MISMATCH` | a file that contradicts what `open` was told to expect |
+ * | `NO_ORIGINALS` | reranking, and there is nothing to rerank against |
+ * | `FINGERPRINT_MISMATCH` | originals that are other vectors than those the index was built from |
+ * | `DATASET` | a file of vectors that cannot be read |
  * | `STORAGE`, `IO` | the source of the bytes failed |
  *
  * @example
@@ -35,6 +40,7 @@ export type TwindexErrorCode =
   | 'INVALID_ARGUMENT'
   | 'INVALID_PARAMETER'
   | 'DISPOSED'
+  | 'BUSY'
   | 'UNSUPPORTED_ENGINE'
   | 'LOAD_FAILED'
   | 'INTERNAL'
@@ -43,6 +49,7 @@ export type TwindexErrorCode =
   | 'NOT_FINITE'
   | 'ZERO_VECTOR'
   | 'NORM_TOO_LARGE'
+  | 'OUT_OF_RANGE'
   | 'DUPLICATE_KEY'
   | 'KEY_NOT_FOUND'
   | 'READ_ONLY'
@@ -55,6 +62,9 @@ export type TwindexErrorCode =
   | 'CORRUPT'
   | 'CHECKSUM_MISMATCH'
   | 'MISMATCH'
+  | 'NO_ORIGINALS'
+  | 'FINGERPRINT_MISMATCH'
+  | 'DATASET'
   | 'STORAGE'
   | 'IO'
   // Codes of later versions, without giving up completion for those above.

@@ -16,12 +16,25 @@
  */
 
 export { Index } from './api.js';
-export type { CreateOptions, IndexKind, IndexStats, Metric, OpenOptions, SearchOptions } from './api.js';
+export type {
+  AttachOptions,
+  CreateOptions,
+  Encoding,
+  IndexKind,
+  IndexStats,
+  Metric,
+  OpenOptions,
+  Originals,
+  Residency,
+  SearchOptions,
+  StoredVector,
+  VectorFormat,
+} from './api.js';
 export type { Key, KeysLike, NumericArray, VectorLike, VectorsLike } from './arguments.js';
 export { TwindexError } from './errors.js';
 export type { TwindexErrorCode } from './errors.js';
 export { init } from './load.js';
 export type { ResponseLike, WasmSource } from './load.js';
 export { SearchResult } from './result.js';
-export type { Hit } from './result.js';
+export type { Candidates, Hit } from './result.js';
 export type { ByteSource, IndexSource, SyncAccessHandle } from './source.js';

@@ -14,6 +14,8 @@ export interface Hit {
   readonly key: Key;
   /** Smaller is closer: squared for `'l2'`, the negated product for `'ip'`, 1 - cos for `'cosine'`. */
   readonly distance: number;
+  /** Whether the distance was computed from the original vector, because the search said `rerank`. */
+  readonly reranked: boolean;
 }
 
 /**
@@ -34,15 +36,18 @@ export class SearchResult implements Iterable<Hit> {
   readonly keys: BigUint64Array;
   /** The distance of each. */
   readonly distances: Float32Array;
+  /** Whether these are the distances of original vectors, because the search said `rerank`. */
+  readonly reranked: boolean;
 
-  private constructor(keys: BigUint64Array, distances: Float32Array) {
+  private constructor(keys: BigUint64Array, distances: Float32Array, reranked: boolean) {
     this.keys = keys;
     this.distances = distances;
+    this.reranked = reranked;
   }
 
   /** @internal */
-  static of(keys: BigUint64Array, distances: Float32Array): SearchResult {
-    return new SearchResult(keys, distances);
+  static of(keys: BigUint64Array, distances: Float32Array, reranked: boolean): SearchResult {
+    return new SearchResult(keys, distances, reranked);
   }
 
   /** How many hits there are: `k`, or as many as there were. */
@@ -50,16 +55,37 @@ export class SearchResult implements Iterable<Hit> {
     return this.keys.length;
   }
 
-  /** The hits as `{ key, distance }`, for `JSON.stringify`; a key that no number holds exactly is a string of digits. */
-  toJSON(): { key: number | string; distance: number }[] {
-    return Array.from(this, ({ key, distance }) => ({ key: typeof key === 'bigint' ? String(key) : key, distance }));
+  /** The hits, for `JSON.stringify`; a key that no number holds exactly is a string of digits. */
+  toJSON(): { key: number | string; distance: number; reranked: boolean }[] {
+    return Array.from(this, ({ key, ...rest }) => ({ key: typeof key === 'bigint' ? String(key) : key, ...rest }));
   }
 
-  /** The hits as `{ key, distance }`. */
+  /** The hits as `{ key, distance, reranked }`. */
   *[Symbol.iterator](): Generator<Hit, void, undefined> {
-    const { keys, distances } = this;
-    for (let i = 0; i < keys.length; i++) yield { key: toKey(keys[i]!), distance: distances[i]! };
+    const { keys, distances, reranked } = this;
+    for (let i = 0; i < keys.length; i++) yield { key: toKey(keys[i]!), distance: distances[i]!, reranked };
   }
+}
+
+/**
+ * Rows that may be hits, found by their codes, nearest first: what {@link Index.candidates} gives and
+ * {@link Index.rescore} takes. The typed arrays are the caller's own.
+ *
+ * @example
+ * ```ts
+ * const { ids, keys, distances } = index.candidates(query, { k: 10, rerank: 4 });
+ * ```
+ */
+export interface Candidates {
+  /**
+   * The rows: the how manieth vector that was added each is, so that row `i` of the file the index was built from is id
+   * `i`. An update counts as an addition; `compact` numbers rows anew.
+   */
+  readonly ids: Uint32Array;
+  /** The key of each. */
+  readonly keys: BigUint64Array;
+  /** The distance of each, by its code. */
+  readonly distances: Float32Array;
 }
 
 /** @internal A key as a user sees it: a number where it is safe. */

@@ -45,7 +45,7 @@ export interface SyncAccessHandle {
 }
 
 /**
- * What {@link Index.open} reads: bytes (a view's own range of them), in Node.js the path of a file or a file
+ * What {@link Index.open} and {@link Index.attachOriginals} read: bytes (a view's own range of them), in Node.js the path of a file or a file
  * descriptor, or anything with a length and `readInto`.
  *
  * @example
@@ -124,18 +124,7 @@ function openPath(path: string): OpenedSource {
   }
   try {
     const opened = openDescriptor(descriptor);
-    let closed = false;
-    return {
-      byteLength: opened.byteLength,
-      readInto(offset, view) {
-        if (closed) throw new Error(`${path} was closed after the index was opened; copy the file itself`);
-        opened.readInto(offset, view);
-      },
-      close() {
-        closed = true;
-        fs.closeSync(descriptor);
-      },
-    };
+    return { ...opened, close: () => fs.closeSync(descriptor) };
   } catch (error) {
     fs.closeSync(descriptor);
     throw error;
@@ -192,6 +181,8 @@ function overFunction(source: ByteSource): OpenedSource {
           const what = typeof got === 'number' ? `${got} of ${part.length} bytes` : describe(got);
           throw new Error(`readInto must fill the buffer synchronously and return nothing or its length, it returned ${what}`);
         }
+        // Meanwhile the memory may have grown, with another index, and left the view behind.
+        if (view.length === 0) throw new Error('readInto must not make indexes larger');
         view.set(part, done);
       }
     },
@@ -202,3 +193,44 @@ function overFunction(source: ByteSource): OpenedSource {
 function message(cause: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
 }
+
+/** @internal A source as the engine reads it. What it threw is kept, for the error that comes of it. */
+export class Reader {
+  readonly byteLength: number;
+  readonly #opened: OpenedSource;
+  #thrown: unknown;
+
+  constructor(source: unknown) {
+    this.#opened = openSource(source);
+    this.byteLength = this.#opened.byteLength;
+  }
+
+  readInto(offset: number, view: Uint8Array): void {
+    try {
+      this.#opened.readInto(offset, view);
+    } catch (error) {
+      this.#thrown = error;
+      throw error;
+    }
+  }
+
+  /** What the source threw since the last time this was asked. */
+  takeThrown(): unknown {
+    const thrown = this.#thrown;
+    this.#thrown = undefined;
+    return thrown;
+  }
+
+  /** Gives back what was opened here. */
+  close(): void {
+    abandoned.unregister(this);
+    this.#opened.close();
+  }
+
+  /** Closes by itself once nobody can reach `owner` any more. */
+  closeAfter(owner: object): void {
+    abandoned.register(owner, this.#opened, this);
+  }
+}
+
+const abandoned = new FinalizationRegistry((opened: OpenedSource) => opened.close());

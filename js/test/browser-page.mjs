@@ -1,6 +1,7 @@
 // The page of browser.mjs: the suites here, then in a worker, then each way of loading in a worker of its own.
 import { cases } from './init-cases.mjs';
 import { runSuites } from './browser-suites.mjs';
+import { place } from './harness.mjs';
 
 const only = new URLSearchParams(location.search).get('only') ?? '';
 
@@ -22,7 +23,7 @@ for (const name of Object.keys(cases).filter((n) => n.includes(only))) {
   const outcome = await new Promise((done) => {
     worker.onmessage = ({ data }) => done(data);
     worker.onerror = (event) => done(event.message || 'the worker did not start');
-    worker.postMessage(name);
+    worker.postMessage({ name, simd: place.simd });
   });
   worker.terminate();
   const error = outcome === 'ok' ? '' : outcome;

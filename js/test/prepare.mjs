@@ -21,6 +21,12 @@ const CASE = {
   ],
 };
 
+/** What cargo is told for each of the two builds. */
+export const RUST_BUILDS = {
+  simd128: [],
+  'relaxed-simd': ['--config', 'target.wasm32-unknown-unknown.rustflags=["-C","target-feature=+relaxed-simd"]'],
+};
+
 /** Runs native.rs and gives what it prints. */
 export function native(...args) {
   const binary = join(resolve(root, process.env.CARGO_TARGET_DIR ?? 'target'), 'debug', 'examples', 'npm_parity');

@@ -7,6 +7,7 @@
 use super::{Codec, checked_norm, finish, norm_limit, squared_norm};
 use crate::error::{Error, Result, Scientific};
 use crate::kernel::Kernels;
+use crate::kernel::scalar::widen;
 use crate::metric::Metric;
 use half::f16;
 
@@ -44,11 +45,6 @@ fn narrow(x: f32) -> f16 {
     if narrow.is_normal() { narrow } else { f16::ZERO }
 }
 
-#[inline]
-fn widen(bytes: [u8; 2]) -> f32 {
-    f16::from_le_bytes(bytes).to_f32()
-}
-
 impl Codec for F16Codec {
     /// The query vector, in single precision; of norm 1 under Cosine.
     type Query = Vec<f32>;
@@ -75,8 +71,8 @@ impl Codec for F16Codec {
 
     fn validate(&self, row: &[u8], factor: f32) -> Result<()> {
         let components = row.as_chunks().0;
-        let limit = norm_limit(self.metric);
-        checked_norm(components.len(), |i| widen(components[i]), self.dimension, self.metric, limit)?;
+        let component = |i: usize| f16::from_le_bytes(components[i]).to_f32();
+        checked_norm(components.len(), component, self.dimension, self.metric, norm_limit(self.metric))?;
         let expected = self.factor_of(row);
         if self.has_factors() && factor != expected {
             let reason = format!("{} where 1/norm is {}", Scientific(factor.into()), Scientific(expected.into()));

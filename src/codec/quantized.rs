@@ -73,6 +73,8 @@ pub trait Grid: Debug + Default {
     fn pack(dimension: usize, code: impl Fn(usize) -> i32, bytes: &mut [u8]);
     /// Code of component i.
     fn unpack(dimension: usize, bytes: &[u8], i: usize) -> i32;
+    /// Appends twice the grid value of each component: whole numbers.
+    fn doubled(dimension: usize, bytes: &[u8], values: &mut Vec<Self::Value>);
     /// Whether bits that belong to no component are zero.
     fn is_padded(dimension: usize, bytes: &[u8]) -> bool;
     /// From a number within ± QUERY_MAX.
@@ -343,15 +345,15 @@ impl<G: Grid> Codec for QuantizedCodec<G> {
     fn query_from_row(&self, kernels: &Kernels, row: &[u8], _: f32, query: &mut QuantizedQuery<G>) {
         let (code, f, offset) = self.parts(row);
         query.values.clear();
-        let doubled = |i| 2 * G::unpack(self.dimension, code, i) - (G::LEVELS - 1);
-        query.values.extend((0..self.dimension).map(|i| G::value(doubled(i))));
-        let (mut sum, mut squared) = (0, 0);
+        G::doubled(self.dimension, code, &mut query.values);
+        // No magnitude is beyond 255, and 255² · MAX_DIMENSION fits 32 bits.
+        let (mut sum, mut squared) = (0i32, 0u32);
         for &value in &query.values {
-            let number = i64::from(G::number(value));
+            let number = G::number(value);
             sum += number;
-            squared += number * number;
+            squared += (number * number) as u32;
         }
-        query.sum = sum;
+        query.sum = sum.into();
         // ‖g‖², and ‖r‖² where the row tells it.
         let grid = squared as f32 / 4.0;
         let norm = match self.metric {

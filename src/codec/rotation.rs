@@ -66,7 +66,7 @@ impl Rotation {
     }
 
     fn window_of<'a>(&self, round: usize, x: &'a mut [f32]) -> &'a mut [f32] {
-        let from = if round % 2 == 0 { 0 } else { self.dimension - self.window };
+        let from = if round.is_multiple_of(2) { 0 } else { self.dimension - self.window };
         &mut x[from..from + self.window]
     }
 

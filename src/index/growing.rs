@@ -261,9 +261,12 @@ impl Growing {
             })?;
             at += keys.len() as u32;
         }
+        // Rows staged are linked by whoever encodes them, which may be another writer, as soon as this one lets go.
+        if self.vectors.coded().is_none() {
+            linked = end;
+        }
         if self.vectors.room() == 0 {
             self.encode_staged()?;
-            linked = end;
         }
         Ok((first, linked))
     }

@@ -330,7 +330,9 @@ impl<'a> SearchParams<'a> {
 impl SearchParams<'_> {
     /// Rows to find by their codes.
     fn pool(&self) -> usize {
-        self.rerank.map_or(self.k, |oversample| (self.k as f64 * f64::from(oversample)).ceil() as usize)
+        // By what was meant: 1.2 in single precision is a little more, of which ⌈ ⌉ would make a row more.
+        let meant = |oversample: f32| f64::from(oversample) * (1.0 - f64::from(f32::EPSILON) / 2.0);
+        self.rerank.map_or(self.k, |oversample| ((self.k as f64 * meant(oversample)).ceil() as usize).max(self.k))
     }
 
     fn within_radius(&self, distance: f32) -> bool {
@@ -716,8 +718,9 @@ impl<S: Storage + ?Sized> Index<S> {
     /// other. Where the index has fingerprints of its vectors, these are compared with them. Filter and radius apply.
     ///
     /// # Errors
-    /// As [`search`](Self::search); [`Error::LengthMismatch`] unless there is one vector for each candidate; for a
-    /// vector what [`add`](Self::add) says, [`Error::FingerprintMismatch`] for one that is not the row's.
+    /// As [`search`](Self::search); [`Error::LengthMismatch`] unless there is one vector for each candidate;
+    /// [`Error::InvalidParameter`] for a candidate that is no row of this index under its key (any more); for a vector
+    /// what [`add`](Self::add) says, [`Error::FingerprintMismatch`] for one that is not the row's.
     pub fn rescore(
         &self,
         query: &[f32],
@@ -731,6 +734,7 @@ impl<S: Storage + ?Sized> Index<S> {
             let expected = candidates.len().saturating_mul(dimension);
             return Err(Error::LengthMismatch { what: "vectors", expected, got: vectors.len() });
         }
+        self.check_candidates(candidates)?;
         self.check_vectors(candidates, vectors)?;
         let (codec, kernels) = (AnyCodec::f32(dimension, metric), self.config.kernels);
         let mut exact = Exact::default();
@@ -755,6 +759,7 @@ impl<S: Storage + ?Sized> Index<S> {
                 scratch.query.candidates.push(Candidate { distance, ..candidate });
             }
         }
+        search::keep_one_a_key(&mut scratch.query);
         search::sort_again(params.k, &mut scratch.query);
         let best = scratch.query.candidates.iter();
         Ok(best.map(|&Candidate { key, distance, .. }| Hit { key, distance, reranked: true }).collect())

@@ -89,7 +89,7 @@ impl<S: Storage + ?Sized> VectorFile<S> {
     fn new(storage: Arc<S>, layout: &VectorLayout) -> Result<Self> {
         let encoding = if layout.is_half { Encoding::F16 } else { Encoding::F32 };
         let stride = encoding.stride(layout.dimension);
-        let len = layout.rows.checked_mul(stride as u64).unwrap_or(u64::MAX);
+        let len = layout.rows.saturating_mul(stride as u64);
         let rows = SectionRows::new(Section::new(storage, layout.offset, len)?, stride)?;
         Ok(VectorFile { rows, encoding, dimension: layout.dimension })
     }
@@ -166,10 +166,7 @@ impl<S: Storage + ?Sized> Index<S> {
             let got = if settings.encoding == Encoding::F32 { "f32 codes" } else { "kept originals" };
             return Err(Error::InvalidParameter { name: "originals", expected, got: got.into() });
         }
-        let rows = match &self.state {
-            State::Growing(growing) => growing.snapshot().rows,
-            State::Frozen(frozen) => frozen.segment().meta().rows,
-        };
+        let rows = self.rows();
         if file.rows() < rows {
             let (expected, got) = (rows as usize, file.rows() as usize);
             return Err(Error::LengthMismatch { what: "originals", expected, got });
@@ -180,6 +177,14 @@ impl<S: Storage + ?Sized> Index<S> {
         };
         self.attached = Some(Attached { file, codec });
         Ok(())
+    }
+
+    /// Rows there are, removed ones included.
+    fn rows(&self) -> u32 {
+        match &self.state {
+            State::Growing(growing) => growing.snapshot().rows,
+            State::Frozen(frozen) => frozen.segment().meta().rows,
+        }
     }
 
     fn has_fingerprints(&self) -> bool {
@@ -233,7 +238,7 @@ impl<S: Storage + ?Sized> Index<S> {
         scratch.ids.extend(candidates.iter().map(|candidate| candidate.id));
         if let Some(Attached { file, codec }) = &self.attached {
             self.check_fingerprints(codec, &file.rows, scratch)?;
-            return rescore(codec, kernels, query, &file.rows, candidates, scratch);
+            return rescore_fetched(codec, kernels, query, candidates, scratch);
         }
         match &self.state {
             State::Growing(growing) => match growing.vectors().originals() {
@@ -247,55 +252,86 @@ impl<S: Storage + ?Sized> Index<S> {
         }
     }
 
-    /// Compares the rows `scratch.ids` of attached originals with the fingerprints of what was added.
+    /// Reads the rows `scratch.ids` of attached originals, and compares them with the fingerprints of what was added.
     fn check_fingerprints(&self, codec: &AnyCodec, rows: &impl Rows, scratch: &mut RescoreScratch) -> Result<()> {
         let RescoreScratch { rows: fetched, fingerprints, vector, ids, .. } = scratch;
         rows.fetch(ids, fetched)?;
-        if let State::Frozen(frozen) = &self.state
-            && let Some(stored) = frozen.segment().fingerprints()
-        {
-            stored.fetch(ids, fingerprints)?;
-        }
+        self.fetch_fingerprints(ids, fingerprints)?;
         vector.resize(self.config.vectors.dimension, 0.0);
         for (i, &row) in ids.iter().enumerate() {
-            let expected = match &self.state {
-                State::Growing(growing) => growing.vectors().fingerprint(row),
-                State::Frozen(_) => fingerprints.row(i).first_chunk().map(|bytes| u32::from_le_bytes(*bytes)),
-            };
             codec.decode(fetched.row(i), vector);
-            let got = fingerprint(vector);
-            if let Some(expected) = expected.filter(|&expected| expected != got) {
-                return Err(Error::FingerprintMismatch { row, expected, got });
-            }
+            self.check_fingerprint(row, fingerprints, i, vector)?;
         }
         Ok(())
     }
 
+    /// Reads the fingerprints of rows, where they lie in a file.
+    fn fetch_fingerprints(&self, ids: &[u32], fetched: &mut RowBuf) -> Result<()> {
+        match &self.state {
+            State::Frozen(frozen) => match frozen.segment().fingerprints() {
+                Some(stored) => stored.fetch(ids, fetched),
+                None => fetched.reset(0, 0).map(|_| ()),
+            },
+            State::Growing(_) => Ok(()),
+        }
+    }
+
+    /// Whether `vector` is the one that `row` was made of, if that is on record: as the i-th of `fetched`, in a file.
+    fn check_fingerprint(&self, row: u32, fetched: &RowBuf, i: usize, vector: &[f32]) -> Result<()> {
+        let expected = match &self.state {
+            State::Growing(growing) => growing.vectors().fingerprint(row),
+            State::Frozen(_) => fetched.as_slice().as_chunks().0.get(i).map(|bytes| u32::from_le_bytes(*bytes)),
+        };
+        match (expected, fingerprint(vector)) {
+            (Some(expected), got) if expected != got => Err(Error::FingerprintMismatch { row, expected, got }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether candidates that a caller brings are rows, and their keys those of these rows.
+    pub(super) fn check_candidates(&self, candidates: &[Candidate]) -> Result<()> {
+        let key = |id: u32| match &self.state {
+            State::Growing(growing) => (id < growing.snapshot().rows).then(|| growing.key(id)),
+            State::Frozen(frozen) => frozen.segment().keys().get(id),
+        };
+        match candidates.iter().find(|candidate| key(candidate.id) != Some(candidate.key)) {
+            None => Ok(()),
+            Some(&Candidate { id, key, .. }) => Err(Error::InvalidParameter {
+                name: "candidates",
+                expected: "rows of this index, each with its key",
+                got: format!("row {id} with key {key}"),
+            }),
+        }
+    }
+
     /// Compares vectors that a caller brings with the fingerprints of the rows they are said to be.
     pub(super) fn check_vectors(&self, candidates: &[Candidate], vectors: &[f32]) -> Result<()> {
-        let mut stored = RowBuf::new();
-        if let State::Frozen(frozen) = &self.state
-            && let Some(fingerprints) = frozen.segment().fingerprints()
-        {
-            let ids: Vec<u32> = candidates.iter().map(|candidate| candidate.id).collect();
-            fingerprints.fetch(&ids, &mut stored)?;
-        }
-        for (i, vector) in vectors.chunks_exact(self.config.vectors.dimension).enumerate() {
-            let row = candidates[i].id;
-            let expected = match &self.state {
-                State::Growing(growing) => growing.vectors().fingerprint(row),
-                State::Frozen(_) if stored.rows() > i => {
-                    stored.row(i).first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
-                }
-                State::Frozen(_) => None,
-            };
-            let got = fingerprint(vector);
-            if let Some(expected) = expected.filter(|&expected| expected != got) {
-                return Err(Error::FingerprintMismatch { row, expected, got });
-            }
-        }
-        Ok(())
+        let (ids, mut fetched): (Vec<u32>, _) =
+            (candidates.iter().map(|candidate| candidate.id).collect(), RowBuf::new());
+        self.fetch_fingerprints(&ids, &mut fetched)?;
+        let vectors = vectors.chunks_exact(self.config.vectors.dimension);
+        ids.iter()
+            .zip(vectors)
+            .enumerate()
+            .try_for_each(|(i, (&row, vector))| self.check_fingerprint(row, &fetched, i, vector))
     }
+}
+
+/// Exact distances of the candidates from `scratch.rows`, which holds their rows; rows at no distance are dropped.
+fn rescore_fetched(
+    codec: &AnyCodec,
+    kernels: &'static Kernels,
+    query: &[f32],
+    candidates: &mut Vec<Candidate>,
+    scratch: &mut RescoreScratch,
+) -> Result<()> {
+    let RescoreScratch { exact, rows, .. } = scratch;
+    exact.prepare(codec, kernels, query)?;
+    for (i, candidate) in candidates.iter_mut().enumerate() {
+        candidate.distance = exact.distance(codec, kernels, rows.row(i));
+    }
+    candidates.retain(|candidate| ordered(candidate.distance).is_some());
+    Ok(())
 }
 
 /// Exact distances of the rows `scratch.ids`, into `candidates`; rows at no distance (damaged) are dropped.
@@ -307,18 +343,15 @@ fn rescore(
     candidates: &mut Vec<Candidate>,
     scratch: &mut RescoreScratch,
 ) -> Result<()> {
-    let RescoreScratch { exact, rows: fetched, ids, .. } = scratch;
+    if scratch.ids.first().is_some_and(|&id| rows.resident(id).is_none()) {
+        rows.fetch(&scratch.ids, &mut scratch.rows)?;
+        return rescore_fetched(codec, kernels, query, candidates, scratch);
+    }
+    let exact = &mut scratch.exact;
     exact.prepare(codec, kernels, query)?;
-    if ids.first().is_some_and(|&id| rows.resident(id).is_none()) {
-        rows.fetch(ids, fetched)?;
-        for (i, candidate) in candidates.iter_mut().enumerate() {
-            candidate.distance = exact.distance(codec, kernels, fetched.row(i));
-        }
-    } else {
-        for candidate in candidates.iter_mut() {
-            let row = rows.resident(candidate.id);
-            candidate.distance = row.map_or(f32::NAN, |row| exact.distance(codec, kernels, row));
-        }
+    for candidate in candidates.iter_mut() {
+        let row = rows.resident(candidate.id);
+        candidate.distance = row.map_or(f32::NAN, |row| exact.distance(codec, kernels, row));
     }
     candidates.retain(|candidate| ordered(candidate.distance).is_some());
     Ok(())

@@ -133,8 +133,8 @@ fn find(
     scan(view, scorer, matching, k, scratch)
 }
 
-/// In a damaged file two live rows may have one key: the nearer one is kept.
-fn keep_one_a_key(scratch: &mut QueryScratch) {
+/// In a damaged file two live rows may have one key: the first one is kept, which is the nearer where they are sorted.
+pub fn keep_one_a_key(scratch: &mut QueryScratch) {
     let QueryScratch { candidates, keys: seen, .. } = scratch;
     seen.clear();
     seen.extend(candidates.iter().map(|found| found.key));

@@ -34,7 +34,8 @@ pub struct Stats {
     pub levels: Vec<u64>,
     /// `degrees[d]` live rows have d links on level 0. Empty without a graph.
     pub degrees: Vec<u64>,
-    /// Live rows no graph search can reach; a scan finds them, `compact` links them in again.
+    /// Live rows no graph search can reach; a scan finds them, `compact` links them in again. 0 while the first rows are
+    /// kept as they came: all are scanned, until they are encoded and linked.
     pub unreachable: u64,
 }
 
@@ -55,6 +56,9 @@ impl<S: Storage + ?Sized> Index<S> {
                 if let Some(links) = growing.links() {
                     stats.levels(at.rows, |id| links.level(id));
                     stats.count(links, at.rows, |id| growing.is_visible(id, &at))?;
+                    if growing.vectors().current().is_staged() {
+                        stats.unreachable = 0;
+                    }
                 }
             }
             State::Frozen(frozen) => {

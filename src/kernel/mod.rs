@@ -10,6 +10,7 @@
 //! | [`Avx512`](Level::Avx512) | x86-64 from Ice Lake and Zen 4 on, detected and tried when first asked | 1 × 512 bits |
 //! | [`Neon`](Level::Neon) | little-endian aarch64, detected when first asked | 4 × 128 bits |
 //! | [`Simd128`](Level::Simd128) | wasm32, where the module was compiled with `simd128` | 4 × 128 bits |
+//! | [`RelaxedSimd`](Level::RelaxedSimd) | wasm32, where it was compiled with `relaxed-simd` as well | 4 × 128 bits |
 //!
 //! Rows are bytes: little-endian `f32`, at any alignment, so that a mapped file, a `Vec` and a scratch buffer look
 //! alike. This module knows nothing of storage or metrics.
@@ -57,8 +58,12 @@ pub mod scalar;
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon_dot;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod wasm;
+#[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+mod wasm_relaxed;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 #[cfg(target_arch = "x86_64")]
@@ -111,14 +116,17 @@ pub enum Level {
     Neon,
     /// WebAssembly's fixed-width SIMD.
     Simd128,
+    /// WebAssembly's fixed-width SIMD and its relaxed instructions, of which only those with integers are used.
+    RelaxedSimd,
 }
 
 impl Level {
     /// All levels, those of one architecture from the least to the best.
-    pub const ALL: &'static [Level] = &[Level::Scalar, Level::Avx2, Level::Avx512, Level::Neon, Level::Simd128];
+    pub const ALL: &'static [Level] =
+        &[Level::Scalar, Level::Avx2, Level::Avx512, Level::Neon, Level::Simd128, Level::RelaxedSimd];
 
-    /// The name used by the command line, JavaScript and in reports: `scalar`, `avx2`, `avx512`, `neon` or
-    /// `simd128`.
+    /// The name used by the command line, JavaScript and in reports: `scalar`, `avx2`, `avx512`, `neon`, `simd128` or
+    /// `relaxed-simd`.
     pub fn name(self) -> &'static str {
         match self {
             Level::Scalar => "scalar",
@@ -126,6 +134,7 @@ impl Level {
             Level::Avx512 => "avx512",
             Level::Neon => "neon",
             Level::Simd128 => "simd128",
+            Level::RelaxedSimd => "relaxed-simd",
         }
     }
 
@@ -152,7 +161,7 @@ impl FromStr for Level {
     fn from_str(s: &str) -> Result<Self> {
         Level::ALL.iter().copied().find(|level| level.name() == s).ok_or_else(|| Error::InvalidParameter {
             name: "level",
-            expected: "scalar, avx2, avx512, neon or simd128",
+            expected: "scalar, avx2, avx512, neon, simd128 or relaxed-simd",
             got: format!("{s:?}"),
         })
     }
@@ -217,9 +226,14 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 if avx512() => Some(&x86_512::KERNELS),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-            Level::Neon if std::arch::is_aarch64_feature_detected!("neon") => Some(&neon::KERNELS),
+            Level::Neon if std::arch::is_aarch64_feature_detected!("neon") => {
+                let dot_product = std::arch::is_aarch64_feature_detected!("dotprod");
+                Some(if dot_product { &neon_dot::KERNELS } else { &neon::KERNELS })
+            }
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Level::Simd128 => Some(&wasm::KERNELS),
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Level::RelaxedSimd => Some(&wasm_relaxed::KERNELS),
             _ => None,
         }
     }

@@ -99,7 +99,7 @@ pub fn l2_f16_x4(query: &[f32], rows: [&[u8]; 4]) -> [f32; 4] {
 
 /// The `f32` that an f16 stands for. What infinity and NaN stand for is left open: no row holds them.
 #[inline]
-fn widen(bytes: [u8; 2]) -> f32 {
+pub(crate) fn widen(bytes: [u8; 2]) -> f32 {
     let bits = i32::from(i16::from_le_bytes(bytes));
     // Sign in place, exponent and mantissa in place but for the bias: the value times 2⁻¹¹², exactly.
     f32::from_bits((bits << 13) as u32 & 0x8FFF_E000) * f32::from_bits((127 + 112) << 23)

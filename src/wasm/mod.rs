@@ -20,8 +20,11 @@ pub mod storage;
 pub use storage::{JsSource, JsStorage};
 
 use crate::error::{Error, Result};
-use crate::{Filter, Index, IndexKind, Metric, OpenOptions, Residency, SearchParams};
-use js_sys::{Array, BigUint64Array, Float32Array, Object, Reflect};
+use crate::{
+    Candidate, Encoding, Filter, Hit, Index, IndexKind, Metric, OpenOptions, Originals, Residency, SearchParams,
+    Source, VectorFile,
+};
+use js_sys::{Array, BigUint64Array, Float32Array, Object, Reflect, Uint32Array};
 use std::io;
 use std::sync::Arc;
 use wasm_bindgen::prelude::*;
@@ -37,6 +40,16 @@ const METRICS: [Metric; 3] = [Metric::L2, Metric::InnerProduct, Metric::Cosine];
 
 /// The codes of [`IndexKind`] at this boundary.
 const KINDS: [IndexKind; 2] = [IndexKind::Flat, IndexKind::Hnsw];
+
+/// The codes of [`Encoding`] at this boundary.
+const ENCODINGS: [Encoding; 5] = [Encoding::F32, Encoding::F16, Encoding::Int8, Encoding::Int4, Encoding::Bits1];
+
+/// The codes of [`Originals`] at this boundary.
+const ORIGINALS: [Originals; 3] = [Originals::None, Originals::F16, Originals::F32];
+
+/// The codes of [`Residency`] at this boundary: a JavaScript source is never mapped, so what is "mapped" natively is
+/// read on demand here.
+const RESIDENCIES: [Residency; 3] = [Residency::Owned, Residency::Resident, Residency::Mapped];
 
 #[wasm_bindgen]
 extern "C" {
@@ -59,15 +72,16 @@ pub struct RawIndex {
     index: Index<JsStorage>,
     vectors: Vec<f32>,
     keys: Vec<u64>,
-    found_keys: Vec<u64>,
-    found_distances: Vec<f32>,
-    found_lengths: Vec<u32>,
+    found: Found,
+    original: bool,
 }
 
 #[wasm_bindgen]
 impl RawIndex {
-    /// An empty index that grows. `metric`: 0 L2, 1 inner product, 2 cosine; `kind`: 0 flat, 1 HNSW; `m`,
-    /// `ef_construction` and `ef` have their defaults where undefined.
+    /// An empty index that grows. `metric`: 0 L2, 1 inner product, 2 cosine; `kind`: 0 flat, 1 HNSW; `encoding`: 0 f32,
+    /// 1 f16, 2 int8, 3 int4, 4 bits1; `originals`: 0 none, 1 f16, 2 f32; `m`, `ef_construction` and `ef` have their
+    /// defaults where undefined.
+    #[expect(clippy::too_many_arguments, reason = "scalars are the cheap thing to pass at this boundary")]
     pub fn create(
         dimension: u32,
         metric: u32,
@@ -76,10 +90,19 @@ impl RawIndex {
         ef_construction: Option<u32>,
         ef: Option<u32>,
         seed: u64,
+        encoding: u32,
+        originals: u32,
+        rotate: bool,
+        centre: bool,
     ) -> Result<RawIndex, JsValue> {
         let build = || {
-            let metric = pick(&METRICS, metric, "metric")?;
-            let mut builder = Index::builder(dimension as usize, metric).kind(pick(&KINDS, kind, "kind")?).seed(seed);
+            let mut builder = Index::builder(dimension as usize, pick(&METRICS, metric, "metric")?)
+                .kind(pick(&KINDS, kind, "kind")?)
+                .encoding(pick(&ENCODINGS, encoding, "encoding")?)
+                .originals(pick(&ORIGINALS, originals, "originals")?)
+                .rotate(rotate)
+                .centre(centre)
+                .seed(seed);
             if let Some(m) = m {
                 builder = builder.m(m as usize);
             }
@@ -94,19 +117,22 @@ impl RawIndex {
         build().map(RawIndex::over).map_err(thrown)
     }
 
-    /// Opens a file whose bytes `source` gives: copied in as owned (it can grow), or read-only where asked.
-    /// An expectation that the file contradicts is an error.
+    /// Opens a file whose bytes `source` gives. `residency`: 0 all is copied in and can be changed; 1 read-only, codes
+    /// and links are copied in; 2 read-only, codes too are read on demand. An expectation that the file contradicts is
+    /// an error.
+    #[expect(clippy::too_many_arguments, reason = "scalars are the cheap thing to pass at this boundary")]
     pub fn open(
         source: JsSource,
         length: f64,
-        read_only: bool,
+        residency: u32,
         verify: bool,
         dimension: Option<u32>,
         metric: Option<u32>,
         kind: Option<u32>,
+        encoding: Option<u32>,
     ) -> Result<RawIndex, JsValue> {
         let open = || {
-            let residency = if read_only { Residency::Resident } else { Residency::Owned };
+            let residency = pick(&RESIDENCIES, residency, "residency")?;
             let mut options = OpenOptions::new().residency(residency).verify(verify).threads(1);
             if let Some(dimension) = dimension {
                 options = options.expect_dimension(dimension as usize);
@@ -116,6 +142,9 @@ impl RawIndex {
             }
             if let Some(kind) = kind {
                 options = options.expect_kind(pick(&KINDS, kind, "kind")?);
+            }
+            if let Some(encoding) = encoding {
+                options = options.expect_encoding(pick(&ENCODINGS, encoding, "encoding")?);
             }
             options.from_storage(Arc::new(JsStorage::new(source, length)?))
         };
@@ -131,15 +160,25 @@ impl RawIndex {
     /// The code of the metric, as in [`create`](RawIndex::create).
     #[wasm_bindgen(getter)]
     pub fn metric(&mut self) -> Option<u32> {
-        let metric = self.index.metric();
-        METRICS.iter().position(|&m| m == metric).map(|code| code as u32)
+        code_of(&METRICS, self.index.metric())
     }
 
     /// The code of the kind, as in [`create`](RawIndex::create).
     #[wasm_bindgen(getter)]
     pub fn kind(&mut self) -> Option<u32> {
-        let kind = self.index.kind();
-        KINDS.iter().position(|&k| k == kind).map(|code| code as u32)
+        code_of(&KINDS, self.index.kind())
+    }
+
+    /// The code of the encoding, as in [`create`](RawIndex::create).
+    #[wasm_bindgen(getter)]
+    pub fn encoding(&mut self) -> Option<u32> {
+        code_of(&ENCODINGS, self.index.encoding())
+    }
+
+    /// The code of the originals kept, as in [`create`](RawIndex::create).
+    #[wasm_bindgen(getter)]
+    pub fn originals(&mut self) -> Option<u32> {
+        code_of(&ORIGINALS, self.index.originals())
     }
 
     /// Links a row has at the levels above the lowest.
@@ -194,9 +233,34 @@ impl RawIndex {
         self.index.keys()
     }
 
-    /// The vector of a key, as it was added.
+    /// The vector of a key; [`original`](RawIndex::original) tells where it is from.
     pub fn get(&mut self, key: u64) -> Result<Option<Vec<f32>>, JsValue> {
-        Ok(self.index.get(key).map_err(thrown)?.map(|stored| stored.vector))
+        let found = self.index.get(key).map_err(thrown)?;
+        self.original = found.as_ref().is_some_and(|stored| stored.source == Source::Original);
+        Ok(found.map(|stored| stored.vector))
+    }
+
+    /// Whether the last `get` found the vector that was added, and not what its code stands for.
+    #[wasm_bindgen(getter)]
+    pub fn original(&mut self) -> bool {
+        self.original
+    }
+
+    /// Attaches the originals that `source` has, to rerank against. `format`: 0 `.npy`, 1 `.fbin`, 2 components in f32,
+    /// 3 in f16.
+    pub fn attach_originals(&mut self, source: JsSource, length: f64, format: u32) -> Result<(), JsValue> {
+        let attach = || {
+            let storage = Arc::new(JsStorage::new(source, length)?);
+            let dimension = self.index.dimension();
+            let file = match format {
+                0 => VectorFile::npy(storage),
+                1 => VectorFile::fbin(storage),
+                2 => VectorFile::raw(storage, Encoding::F32, dimension),
+                _ => VectorFile::raw(storage, Encoding::F16, dimension),
+            };
+            self.index.attach_originals(file?)
+        };
+        attach().map_err(thrown)
     }
 
     /// Adds a row under a new key.
@@ -230,42 +294,79 @@ impl RawIndex {
         self.index.compact().map_err(thrown)
     }
 
+    /// Learns the centre anew and encodes all rows again.
+    pub fn retrain(&mut self) -> Result<(), JsValue> {
+        self.index.retrain().map_err(thrown)
+    }
+
     /// Removes every row.
     pub fn clear(&mut self) -> Result<(), JsValue> {
         self.index.clear().map_err(thrown)
     }
 
-    /// Searches one query, or with `batch` one query after the other. The hits wait for the `take` functions.
-    /// `filter` lists the keys that may be found.
+    /// Searches. `mode`: 0 one query, 1 one query after the other, 2 one query for its candidates. What is found waits
+    /// for the `take` functions. `filter` lists the keys that may be found.
     #[expect(clippy::too_many_arguments, reason = "scalars are the cheap thing to pass at this boundary")]
     pub fn search(
         &mut self,
         queries: &Float32Array,
-        batch: bool,
+        mode: u32,
         k: u32,
         ef: Option<u32>,
         exact: bool,
         radius: Option<f32>,
+        rerank: Option<f32>,
         filter: Option<BigUint64Array>,
     ) -> Result<(), JsValue> {
-        let outcome = self.find(queries, batch, k, ef, exact, radius, filter.as_ref());
+        let params = Params { k, ef, exact, radius, rerank, filter };
+        let outcome = copy_vectors(queries, &mut self.vectors).and_then(|()| self.find(mode, &params));
         self.release();
         outcome.map_err(thrown)
     }
 
+    /// Rescores the candidates `ids`, whose keys are `keys`, by their `vectors`, one after the other. What is found waits
+    /// for the `take` functions.
+    #[expect(clippy::too_many_arguments, reason = "scalars are the cheap thing to pass at this boundary")]
+    pub fn rescore(
+        &mut self,
+        query: &Float32Array,
+        ids: &Uint32Array,
+        keys: &BigUint64Array,
+        vectors: &Float32Array,
+        k: u32,
+        radius: Option<f32>,
+        filter: Option<BigUint64Array>,
+    ) -> Result<(), JsValue> {
+        let params = Params { k, ef: None, exact: false, radius, rerank: None, filter };
+        let outcome = self.find_among(query, ids, keys, vectors, &params);
+        self.release();
+        outcome.map_err(thrown)
+    }
+
+    /// The rows of the last search's candidates, in the order of their keys; once.
+    pub fn take_ids(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.found.ids)
+    }
+
     /// The keys of the last search's hits, query by query, nearest first; once.
     pub fn take_keys(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.found_keys)
+        std::mem::take(&mut self.found.keys)
     }
 
     /// The distances of the last search's hits, in the order of their keys; once.
     pub fn take_distances(&mut self) -> Vec<f32> {
-        std::mem::take(&mut self.found_distances)
+        std::mem::take(&mut self.found.distances)
     }
 
     /// How many hits each query of the last search has; once.
     pub fn take_lengths(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.found_lengths)
+        std::mem::take(&mut self.found.lengths)
+    }
+
+    /// Whether the distances of the last search's hits are those of originals.
+    #[wasm_bindgen(getter)]
+    pub fn reranked(&mut self) -> bool {
+        self.found.reranked
     }
 
     /// Writes the file into `sink`, some hundred kilobytes at a time.
@@ -304,57 +405,45 @@ impl RawIndex {
 
 impl RawIndex {
     fn over(index: Index<JsStorage>) -> RawIndex {
-        RawIndex {
-            index,
-            vectors: Vec::new(),
-            keys: Vec::new(),
-            found_keys: Vec::new(),
-            found_distances: Vec::new(),
-            found_lengths: Vec::new(),
+        RawIndex { index, vectors: Vec::new(), keys: Vec::new(), found: Found::default(), original: false }
+    }
+
+    /// The body of [`search`](RawIndex::search); the queries are in `self.vectors`.
+    fn find(&mut self, mode: u32, params: &Params) -> Result<()> {
+        let params = params.with_filter(&mut self.keys)?;
+        match mode {
+            0 => self.found.keep(&[self.index.search(&self.vectors, &params)?]),
+            1 => self.found.keep(&self.index.search_batch(&self.vectors, &params)?),
+            _ => self.found.keep_candidates(&self.index.candidates(&self.vectors, &params)?),
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the body of `search`")]
-    fn find(
+    /// The body of [`rescore`](RawIndex::rescore).
+    fn find_among(
         &mut self,
-        queries: &Float32Array,
-        batch: bool,
-        k: u32,
-        ef: Option<u32>,
-        exact: bool,
-        radius: Option<f32>,
-        filter: Option<&BigUint64Array>,
+        query: &Float32Array,
+        ids: &Uint32Array,
+        keys: &BigUint64Array,
+        vectors: &Float32Array,
+        params: &Params,
     ) -> Result<()> {
-        copy_vectors(queries, &mut self.vectors)?;
-        let mut params = SearchParams::new(k as usize).exact(exact);
-        if let Some(ef) = ef {
-            params = params.ef(ef as usize);
+        let (expected, got) = (ids.length() as usize, keys.length() as usize);
+        if expected != got {
+            return Err(Error::LengthMismatch { what: "keys", expected, got });
         }
-        if let Some(radius) = radius {
-            params = params.radius(radius);
-        }
-        if let Some(filter) = filter {
-            copy_keys(filter, &mut self.keys)?;
-            params = params.filter(Filter::keys(&self.keys));
-        }
-        let found = if batch {
-            self.index.search_batch(&self.vectors, &params)?
-        } else {
-            vec![self.index.search(&self.vectors, &params)?]
-        };
-        let hits = found.iter().map(Vec::len).sum();
-        self.found_keys.clear();
-        self.found_distances.clear();
-        self.found_lengths.clear();
-        reserve(&mut self.found_keys, hits)?;
-        reserve(&mut self.found_distances, hits)?;
-        reserve(&mut self.found_lengths, found.len())?;
-        for hits in &found {
-            self.found_lengths.push(hits.len() as u32);
-            self.found_keys.extend(hits.iter().map(|hit| hit.key));
-            self.found_distances.extend(hits.iter().map(|hit| hit.distance));
-        }
-        Ok(())
+        let mut rows = Vec::new();
+        reserve(&mut rows, expected)?;
+        rows.resize(expected, 0);
+        ids.copy_to(&mut rows);
+        copy_keys(keys, &mut self.keys)?;
+        let mut candidates = Vec::new();
+        reserve(&mut candidates, expected)?;
+        candidates.extend(rows.iter().zip(&self.keys).map(|(&id, &key)| Candidate::new(id, key)));
+        let mut wanted = Vec::new();
+        copy_vectors(query, &mut wanted)?;
+        copy_vectors(vectors, &mut self.vectors)?;
+        let params = params.with_filter(&mut self.keys)?;
+        self.found.keep(&[self.index.rescore(&wanted, &candidates, &self.vectors, &params)?])
     }
 
     /// Gives large scratch buffers back, so that one big batch doesn't hold its memory for ever.
@@ -365,6 +454,81 @@ impl RawIndex {
         if self.keys.capacity() * size_of::<u64>() > KEEP_BYTES {
             self.keys = Vec::new();
         }
+    }
+}
+
+/// What the last search found, until JavaScript takes it.
+#[derive(Debug, Default)]
+struct Found {
+    ids: Vec<u32>,
+    keys: Vec<u64>,
+    distances: Vec<f32>,
+    lengths: Vec<u32>,
+    reranked: bool,
+}
+
+impl Found {
+    fn keep(&mut self, found: &[Vec<Hit>]) -> Result<()> {
+        self.forget(found.iter().map(Vec::len).sum(), found.len())?;
+        for hits in found {
+            self.lengths.push(hits.len() as u32);
+            self.keys.extend(hits.iter().map(|hit| hit.key));
+            self.distances.extend(hits.iter().map(|hit| hit.distance));
+            self.reranked |= hits.iter().any(|hit| hit.reranked);
+        }
+        Ok(())
+    }
+
+    fn keep_candidates(&mut self, found: &[Candidate]) -> Result<()> {
+        self.forget(found.len(), 0)?;
+        reserve(&mut self.ids, found.len())?;
+        self.ids.extend(found.iter().map(|candidate| candidate.id));
+        self.keys.extend(found.iter().map(|candidate| candidate.key));
+        self.distances.extend(found.iter().map(|candidate| candidate.distance));
+        Ok(())
+    }
+
+    /// Empties it, and makes room for so many hits of so many queries.
+    fn forget(&mut self, hits: usize, queries: usize) -> Result<()> {
+        self.reranked = false;
+        self.ids.clear();
+        self.keys.clear();
+        self.distances.clear();
+        self.lengths.clear();
+        reserve(&mut self.keys, hits)?;
+        reserve(&mut self.distances, hits)?;
+        reserve(&mut self.lengths, queries)
+    }
+}
+
+/// [`SearchParams`] as they cross.
+struct Params {
+    k: u32,
+    ef: Option<u32>,
+    exact: bool,
+    radius: Option<f32>,
+    rerank: Option<f32>,
+    filter: Option<BigUint64Array>,
+}
+
+impl Params {
+    /// With the keys of the filter copied into `keys`.
+    fn with_filter<'a>(&self, keys: &'a mut Vec<u64>) -> Result<SearchParams<'a>> {
+        let mut params = SearchParams::new(self.k as usize).exact(self.exact);
+        if let Some(ef) = self.ef {
+            params = params.ef(ef as usize);
+        }
+        if let Some(radius) = self.radius {
+            params = params.radius(radius);
+        }
+        if let Some(oversample) = self.rerank {
+            params = params.rerank(oversample);
+        }
+        if let Some(filter) = &self.filter {
+            copy_keys(filter, keys)?;
+            params = params.filter(Filter::keys(keys));
+        }
+        Ok(params)
     }
 }
 
@@ -409,6 +573,10 @@ fn pick<T: Copy>(values: &[T], code: u32, name: &'static str) -> Result<T> {
         expected: "a code that the bindings know",
         got: code.to_string(),
     })
+}
+
+fn code_of<T: PartialEq>(values: &[T], value: T) -> Option<u32> {
+    values.iter().position(|known| *known == value).map(|code| code as u32)
 }
 
 fn reserve<T>(buffer: &mut Vec<T>, length: usize) -> Result<()> {

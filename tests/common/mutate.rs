@@ -21,6 +21,7 @@ pub const LINK_OFFSETS: u64 = 8;
 pub const LINKS: u64 = 9;
 pub const UPPER: u64 = 10;
 const CHECKSUMS: u64 = 11;
+pub const CENTRE: u64 = 12;
 const BLOCK: usize = 64 * 1024;
 const ENTRY: usize = 32;
 
@@ -41,10 +42,15 @@ impl Patient {
 
     /// Where a section lies.
     pub fn section(&self, tag: u64) -> Range<usize> {
-        let entries = (0..self.sections).map(|i| self.table + i * ENTRY);
-        let entry = entries.into_iter().find(|&at| self.get(at, 4) == tag).expect("the file has this section");
+        self.find(tag).expect("the file has this section")
+    }
+
+    /// Where a section lies, if there is one.
+    pub fn find(&self, tag: u64) -> Option<Range<usize>> {
+        let mut entries = (0..self.sections).map(|i| self.table + i * ENTRY);
+        let entry = entries.find(|&at| self.get(at, 4) == tag)?;
         let from = self.get(entry + 8, 8) as usize;
-        from..from + self.get(entry + 16, 8) as usize
+        Some(from..from + self.get(entry + 16, 8) as usize)
     }
 
     /// Puts every checksum right: of the blocks, of the checksums, of the header, of the table.

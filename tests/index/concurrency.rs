@@ -126,7 +126,7 @@ fn searches_saves_and_changes_get_along() {
                         }
                         let key = seed % STEADY;
                         assert!(index.contains(key));
-                        let got = stored(&index, key).unwrap();
+                        let got = stored(index, key).unwrap();
                         assert!((0..TURNS).any(|turn| got == vector(key, turn)), "{got:?} is no vector of {key}");
                         let keys = index.keys();
                         assert_eq!(keys.iter().filter(|&&key| is_steady(key)).count() as u64, STEADY);

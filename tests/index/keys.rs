@@ -24,7 +24,7 @@ fn every_u64_is_a_key() {
             assert_eq!(found, BORDERS);
             for (&key, row) in BORDERS.iter().zip(rows.chunks(3)) {
                 assert!(index.contains(key));
-                assert_eq!(stored(&index, key).as_deref(), Some(row));
+                assert_eq!(stored(index, key).as_deref(), Some(row));
                 let only = index.search(row, &top(10).filter(Filter::keys(&[key]))).unwrap();
                 assert_eq!(only.iter().map(|hit| hit.key).collect::<Vec<_>>(), [key]);
             }

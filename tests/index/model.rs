@@ -162,7 +162,7 @@ impl Twin {
         assert!(keys.iter().eq(self.model.keys()));
         for (&key, vector) in &self.model {
             assert!(index.contains(key));
-            assert_eq!(stored(&index, key).as_ref(), Some(vector));
+            assert_eq!(stored(index, key).as_ref(), Some(vector));
         }
         assert!(!index.contains(1000) && index.get(1000).unwrap().is_none());
     }

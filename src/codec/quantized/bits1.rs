@@ -35,6 +35,13 @@ impl Grid for Bits1 {
         i32::from(bytes[i / 8] >> (i % 8) & 1)
     }
 
+    fn doubled(dimension: usize, bytes: &[u8], values: &mut Vec<i8>) {
+        for byte in bytes {
+            values.extend::<[i8; 8]>(std::array::from_fn(|i| 2 * (byte >> i & 1) as i8 - 1));
+        }
+        values.truncate(dimension);
+    }
+
     fn is_padded(dimension: usize, bytes: &[u8]) -> bool {
         dimension.is_multiple_of(8) || bytes.last().is_none_or(|byte| byte >> (dimension % 8) == 0)
     }

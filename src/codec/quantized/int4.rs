@@ -35,6 +35,12 @@ impl Grid for Int4 {
         i32::from(if i < half { bytes[i] & 15 } else { bytes[i - half] >> 4 })
     }
 
+    fn doubled(dimension: usize, bytes: &[u8], values: &mut Vec<i8>) {
+        values.extend(bytes.iter().map(|byte| 2 * (byte & 15) as i8 - 15));
+        let high = &bytes[..dimension - bytes.len()];
+        values.extend(high.iter().map(|byte| 2 * (byte >> 4) as i8 - 15));
+    }
+
     fn is_padded(dimension: usize, bytes: &[u8]) -> bool {
         dimension.is_multiple_of(2) || bytes.last().is_none_or(|byte| byte >> 4 == 0)
     }

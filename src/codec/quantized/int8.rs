@@ -31,6 +31,10 @@ impl Grid for Int8 {
         i32::from(bytes[i] as i8) + 128
     }
 
+    fn doubled(_: usize, bytes: &[u8], values: &mut Vec<i16>) {
+        values.extend(bytes.iter().map(|&byte| 2 * i16::from(byte as i8) + 1));
+    }
+
     fn is_padded(_: usize, _: &[u8]) -> bool {
         true
     }
