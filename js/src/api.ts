@@ -873,7 +873,7 @@ function formatOf(source: unknown, reader: Reader): number {
     throw new TwindexError('STORAGE', `reading from storage failed: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
   }
   if (String.fromCharCode(...start) === NPY_MAGIC) return FORMATS.indexOf('npy');
-  throw invalid("format must be given, 'fbin', 'f32' or 'f16': the bytes are no .npy file");
+  throw invalid("format must be given, 'fbin', 'f32' or 'f16': the source is no .npy file");
 }
 
 /** What came out of the engine, as an error of this package. */

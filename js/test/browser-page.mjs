@@ -1,5 +1,6 @@
 // The page of browser.mjs: the suites here, then in a worker, then each way of loading in a worker of its own.
 import { cases } from './init-cases.mjs';
+import { cases as memoryCases } from './memory-cases.mjs';
 import { runSuites } from './browser-suites.mjs';
 import { place } from './harness.mjs';
 
@@ -17,17 +18,19 @@ await new Promise((done) => {
   worker.postMessage(only);
 });
 
-for (const name of Object.keys(cases).filter((n) => n.includes(only))) {
-  const worker = new Worker('init-worker.mjs', { type: 'module' });
-  const began = performance.now();
-  const outcome = await new Promise((done) => {
-    worker.onmessage = ({ data }) => done(data);
-    worker.onerror = (event) => done(event.message || 'the worker did not start');
-    worker.postMessage({ name, simd: place.simd });
-  });
-  worker.terminate();
-  const error = outcome === 'ok' ? '' : outcome;
-  await globalThis.report({ name: `init: ${name}`, error, milliseconds: performance.now() - began });
+for (const [kind, file, list] of [['init', 'init-worker.mjs', cases], ['memory', 'memory-worker.mjs', memoryCases]]) {
+  for (const name of Object.keys(list).filter((n) => n.includes(only))) {
+    const worker = new Worker(file, { type: 'module' });
+    const began = performance.now();
+    const outcome = await new Promise((done) => {
+      worker.onmessage = ({ data }) => done(data);
+      worker.onerror = (event) => done(event.message || 'the worker did not start');
+      worker.postMessage({ name, simd: place.simd });
+    });
+    worker.terminate();
+    const error = outcome === 'ok' ? '' : outcome;
+    await globalThis.report({ name: `${kind}: ${name}`, error, milliseconds: performance.now() - began });
+  }
 }
 
 globalThis.finished = true;

@@ -3,6 +3,7 @@ import { place, tests } from './harness.mjs';
 import './suites/api.mjs';
 import './suites/values.mjs';
 import './suites/files.mjs';
+import './suites/quantized.mjs';
 import './suites/parity.mjs';
 import './suites/fuzz.mjs';
 

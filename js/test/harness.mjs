@@ -50,17 +50,17 @@ export function equal(got, expected, message = '') {
 
 export function same(got, expected, message = '') {
   const isList = (v) => Array.isArray(v) || (ArrayBuffer.isView(v) && !(v instanceof DataView));
+  const plain = (v) => typeof v === 'object' && v !== null && Object.getPrototypeOf(v) === Object.prototype;
   if (isList(got) && isList(expected)) {
     if (got.length !== expected.length) fail(`${message} expected ${show(expected)}, got ${show(got)}`);
     for (let i = 0; i < got.length; i++) {
-      if (isList(expected[i])) same(got[i], expected[i], `${message}[${i}]`);
+      if (isList(expected[i]) || plain(expected[i])) same(got[i], expected[i], `${message}[${i}]`);
       else if (!Object.is(got[i], expected[i])) {
         fail(`${message}[${i}] expected ${show(expected[i])}, got ${show(got[i])} in ${show(got)}`);
       }
     }
     return;
   }
-  const plain = (v) => typeof v === 'object' && v !== null && Object.getPrototypeOf(v) === Object.prototype;
   if (plain(got) && plain(expected)) {
     same(Object.keys(got), Object.keys(expected), `${message} keys:`);
     for (const key of Object.keys(expected)) same(got[key], expected[key], `${message}.${key}`);
@@ -121,6 +121,7 @@ export function distance(metric, a, b) {
 
 export const METRICS = ['l2', 'ip', 'cosine'];
 export const KINDS = ['flat', 'hnsw'];
+export const ENCODINGS = ['f32', 'f16', 'int8', 'int4', 'bits1'];
 
 /** Some rows under keys 0.. in a new index. */
 export async function filled(Index, { count = 200, dimension = 8, metric = 'l2', kind = 'hnsw', ...more } = {}) {

@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { equal, place, same, tests } from './harness.mjs';
 import { cases } from './init-cases.mjs';
+import { cases as memoryCases } from './memory-cases.mjs';
 import { RELAXED_FLAG, relaxedRuns } from './node-relaxed.mjs';
 import { RUST_BUILDS, native, prepare } from './prepare.mjs';
 import { checkTypes } from './types/check.mjs';
@@ -28,6 +29,7 @@ place.fixture = async (name) => readFileSync(join(fixtures, name));
 await import('./suites/api.mjs');
 await import('./suites/values.mjs');
 await import('./suites/files.mjs');
+await import('./suites/quantized.mjs');
 await import('./suites/parity.mjs');
 await import('./suites/fuzz.mjs');
 for (const { name, body } of tests) test(name, body);
@@ -53,17 +55,51 @@ test('a file written here is read natively', async () => {
   rmSync(folder, { recursive: true });
 });
 
-for (const name of Object.keys(cases)) {
-  test(`init: ${name}`, async () => {
-    const worker = new Worker(new URL('./init-worker.mjs', import.meta.url), { workerData: { name, simd: place.simd } });
+function inWorker(file, name) {
+  return async () => {
+    const worker = new Worker(new URL(file, import.meta.url), { workerData: { name, simd: place.simd } });
     const outcome = await new Promise((done, fail) => {
       worker.once('message', done);
       worker.once('error', fail);
     });
     await worker.terminate();
     equal(outcome, 'ok');
-  });
+  };
 }
+
+for (const name of Object.keys(cases)) test(`init: ${name}`, inWorker('./init-worker.mjs', name));
+for (const name of Object.keys(memoryCases)) test(`memory: ${name}`, inWorker('./memory-worker.mjs', name));
+
+test('originals fetched by ranges over HTTP', async () => {
+  const { createServer } = await import('node:http');
+  const { Index } = await import('twindex');
+  const { filled } = await import('./harness.mjs');
+  const { npyOf } = await import('./suites/quantized.mjs');
+  const { index, vectors, row } = await filled(Index, { encoding: 'int4', count: 1200 });
+  const { index: kept } = await filled(Index, { encoding: 'int4', originals: 'f32', count: 1200 });
+  const npy = npyOf(vectors, index.dimension);
+  const server = createServer((request, response) => {
+    const [, from, to] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range).map(Number);
+    response.writeHead(206, { 'content-range': `bytes ${from}-${to}/${npy.length}` }).end(npy.subarray(from, to + 1));
+  });
+  await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
+  const url = `http://127.0.0.1:${server.address().port}/vectors.npy`;
+  // The example of `candidates`.
+  const options = { k: 10, rerank: 4 };
+  const found = index.candidates(row(5), options);
+  const rows = await Promise.all(
+    Array.from(found.ids, async (id) => {
+      const from = 128 + id * 4 * index.dimension;
+      const range = `bytes=${from}-${from + 4 * index.dimension - 1}`;
+      return new Float32Array(await (await fetch(url, { headers: { range } })).arrayBuffer());
+    }),
+  );
+  const hits = index.rescore(row(5), found, rows, options);
+  server.close();
+  server.closeAllConnections();
+  const expected = kept.search(row(5), options);
+  same([hits.keys, hits.distances], [expected.keys, expected.distances]);
+});
 
 test('the CommonJS build is the same package', async () => {
   const { createRequire } = await import('node:module');

@@ -233,7 +233,7 @@ impl Kernels {
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Level::Simd128 => Some(&wasm::KERNELS),
             #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
-            Level::RelaxedSimd => Some(&wasm_relaxed::KERNELS),
+            Level::RelaxedSimd if relaxed_simd() => Some(&wasm_relaxed::KERNELS),
             _ => None,
         }
     }
@@ -467,8 +467,16 @@ fn has_avx512() -> bool {
     has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
 }
 
+/// Whether the engine's relaxed instructions give the scalar bits. Node.js 20, which has them behind a flag, gets them
+/// wrong on a processor without AVX.
+#[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+fn relaxed_simd() -> bool {
+    static AGREES: OnceLock<bool> = OnceLock::new();
+    *AGREES.get_or_init(|| agrees(&wasm_relaxed::KERNELS))
+}
+
 /// Whether a table gives the scalar bits, for rows around the edges of a block.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "relaxed-simd")))]
 fn agrees(kernels: &Kernels) -> bool {
     [0, 1, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 300]
         .into_iter()
@@ -476,7 +484,7 @@ fn agrees(kernels: &Kernels) -> bool {
 }
 
 /// What the kernels give for queries and rows of `n` components with all their bits in use, floats as their bits.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "relaxed-simd")))]
 fn sample(kernels: &Kernels, n: usize) -> Vec<i64> {
     let number = |i: usize| (i as f32 * 0.618_034 + 0.1).fract() * 3.0 - 1.5;
     let byte = |i: usize| (number(i) * 1e4) as i32 as u8;

@@ -1,12 +1,14 @@
 // What the package promises, call by call.
 import { Index, SearchResult, TwindexError } from 'twindex';
-import { KINDS, METRICS, distance, equal, filled, hitsOf, ok, place, randomVectors, refuses, same, test } from '../harness.mjs';
+import {
+  ENCODINGS, KINDS, METRICS, distance, equal, filled, hitsOf, ok, place, randomVectors, refuses, same, test,
+} from '../harness.mjs';
 
 test('the example of the front page', async () => {
   const index = await Index.create({ dimension: 3, metric: 'cosine' });
   index.add(7, [0.1, 0.2, 0.3]);
   const [hit] = index.search([0.1, 0.2, 0.3], { k: 1 });
-  same(hit, { key: 7, distance: hit.distance });
+  same(hit, { key: 7, distance: hit.distance, reranked: false });
   ok(hit.distance >= 0 && hit.distance < 1e-6);
   index.free();
 });
@@ -102,7 +104,7 @@ test('keys on the borders of 64 bits (B59)', async () => {
   keys.forEach((key, i) => index.add(key, [i]));
   keys.forEach((key, i) => {
     const [hit] = index.search([i], { k: 1 });
-    same(hit, { key, distance: 0 });
+    same(hit, { key, distance: 0, reranked: false });
     ok(index.has(hit.key) && index.get(hit.key)[0] === i);
   });
   same(index.keys(), BigUint64Array.from(keys, BigInt));
@@ -363,8 +365,9 @@ test('kind is what it says: a graph looks at few rows (B164)', async () => {
 
 test('the class has the members of its types and no others (B159)', () => {
   const members = [
-    'constructor', 'size', 'dimension', 'metric', 'kind', 'readOnly', 'simd', 'memory', 'add', 'addBatch', 'update',
-    'remove', 'get', 'has', 'keys', 'search', 'searchBatch', 'save', 'stats', 'compact', 'clear', 'free',
+    'constructor', 'size', 'dimension', 'metric', 'kind', 'encoding', 'originals', 'readOnly', 'simd', 'memory', 'add',
+    'addBatch', 'update', 'remove', 'get', 'getWithSource', 'has', 'keys', 'search', 'searchBatch', 'candidates',
+    'rescore', 'attachOriginals', 'save', 'stats', 'compact', 'retrain', 'clear', 'free',
   ];
   same(Object.getOwnPropertyNames(Index.prototype).filter((n) => n !== 'undefined').sort(), members.sort());
   same(Object.getOwnPropertyNames(Index).filter((n) => !['length', 'name', 'prototype'].includes(n)).sort(), ['create', 'open']);
@@ -383,6 +386,8 @@ test('free, twice, and use after it (B05, B160)', async () => {
     () => index.dimension,
     () => index.metric,
     () => index.kind,
+    () => index.encoding,
+    () => index.originals,
     () => index.readOnly,
     () => index.simd,
     () => index.memory,
@@ -391,10 +396,15 @@ test('free, twice, and use after it (B05, B160)', async () => {
     () => index.update(1, row(0)),
     () => index.remove(1),
     () => index.get(1),
+    () => index.getWithSource(1),
     () => index.has(1),
     () => index.keys(),
     () => index.search(row(0)),
     () => index.searchBatch([row(0)]),
+    () => index.candidates(row(0)),
+    () => index.rescore(row(0), { ids: Uint32Array.of(0), keys: BigUint64Array.of(0n) }, row(0)),
+    () => index.attachOriginals(row(0)),
+    () => index.retrain(),
     () => index.save(),
     () => index.stats(),
     () => index.compact(),
@@ -405,6 +415,60 @@ test('free, twice, and use after it (B05, B160)', async () => {
   equal(other.search(row(0), { k: 1 }).keys[0], 0n);
   await refuses(() => new Index(), 'INVALID_ARGUMENT', 'Index.create');
   await refuses(() => Index.open(index), 'INVALID_ARGUMENT', 'source');
+});
+
+test('a search that is warm takes no more memory', async () => {
+  for (const encoding of ENCODINGS) {
+    for (const kind of KINDS) {
+      const originals = encoding === 'f32' ? 'none' : 'f32';
+      const { index, row, vectors } = await filled(Index, { encoding, originals, kind, count: 1500, dimension: 40 });
+      const file = index.save();
+      const all = [index];
+      for (const options of [{ readOnly: true }, { residency: 'on-demand' }]) all.push(await Index.open(file, options));
+      for (const one of all) {
+        const round = () => {
+          for (const options of [{ k: 10 }, { k: 10, rerank: 5 }, { k: 5, exact: true }, { filter: [1, 2, 3] }, { radius: 3 }]) {
+            one.search(row(3), options);
+          }
+          one.searchBatch(vectors.subarray(0, 400), { rerank: 2 });
+          const found = one.candidates(row(1));
+          one.rescore(row(1), found, Array.from(found.keys, (key) => row(Number(key))));
+          one.getWithSource(4);
+        };
+        for (let i = 0; i < 3; i++) round();
+        const { memory } = one;
+        for (let i = 0; i < 100; i++) round();
+        equal(one.memory, memory, `${encoding} ${kind}`);
+      }
+      all.forEach((one) => one.free());
+    }
+  }
+});
+
+test('keys are listed once each, and lists end (B128)', async () => {
+  for (const count of [0, 1, 10000]) {
+    const { index, row } = await filled(Index, { count, dimension: 2, kind: 'flat' });
+    const expected = [];
+    for (let key = 0; key < count; key++) {
+      if (key % 10 < 3) index.remove(key);
+      else expected.push(BigInt(key));
+    }
+    const opened = [index];
+    for (const options of [{}, { readOnly: true }, { residency: 'on-demand' }]) opened.push(await Index.open(index.save(), options));
+    for (const one of opened) {
+      same(Array.from(one.keys()), expected);
+      equal(one.keys().length, one.size);
+      const hits = one.search(count ? row(0) : [0, 0], { k: 20 });
+      equal([...hits].length, Math.min(20, expected.length));
+      let seen = 0;
+      for (const { key } of hits) {
+        ok(one.has(key));
+        if (++seen === 3) break;
+      }
+      equal(seen, Math.min(3, expected.length));
+      equal([...hits].length, hits.length, 'a second time');
+    }
+  }
 });
 
 test('memory of freed indexes serves the next ones', async () => {

@@ -67,6 +67,27 @@ test('an opened index grows, a read-only one refuses every change', async () => 
   equal(readOnly.search(row(9), { k: 1 }).keys[0], 9n);
 });
 
+test('residency: what it implies and what contradicts it', async () => {
+  const { index, row } = await filled(Index);
+  const bytes = index.save();
+  for (const [options, readOnly] of [
+    [{ residency: 'resident' }, false],
+    [{ residency: 'resident', readOnly: true }, true],
+    [{ residency: 'on-demand' }, true],
+    [{ residency: 'on-demand', readOnly: true }, true],
+  ]) {
+    const opened = await Index.open(bytes, options);
+    equal(opened.readOnly, readOnly);
+    same(hitsOf(opened.search(row(4))), hitsOf(index.search(row(4))));
+    if (readOnly) await refuses(() => opened.add(1000, row(0)), 'READ_ONLY');
+    opened.free();
+  }
+  await refuses(() => Index.open(bytes, { residency: 'on-demand', readOnly: false }), 'INVALID_ARGUMENT', 'readOnly');
+  for (const residency of ['mapped', '', null, true, 1]) {
+    await refuses(() => Index.open(bytes, { residency }), 'INVALID_ARGUMENT', 'residency');
+  }
+});
+
 test('an empty index is saved and opened', async () => {
   for (const kind of KINDS) {
     const index = await Index.create({ dimension: 3, metric: 'ip', kind });
@@ -311,7 +332,18 @@ test('paths and descriptors in Node.js, a sentence elsewhere', async () => {
     const opened = () => fs.readdirSync('/proc/self/fd').length;
     const before = process.platform === 'linux' ? opened() : 0;
     equal((await Index.open(path)).search(row(4), { k: 1 }).keys[0], 4n);
-    equal((await Index.open(path, { readOnly: true })).search(row(4), { k: 1 }).keys[0], 4n);
+    for (const options of [{ readOnly: true }, { residency: 'on-demand' }]) {
+      const opened = await Index.open(path, options);
+      equal(opened.search(row(4), { k: 1 }).keys[0], 4n);
+      same(opened.save(), index.save());
+      opened.free();
+    }
+    const coded = await filled(Index, { encoding: 'int8', kind: 'flat', count: 1200 });
+    fs.writeFileSync(join(folder, 'rows.f32'), new Uint8Array(coded.vectors.buffer));
+    for (let i = 0; i < 3; i++) coded.index.attachOriginals(join(folder, 'rows.f32'), { format: 'f32' });
+    equal(coded.index.search(coded.row(4), { k: 1, rerank: 4 }).keys[0], 4n);
+    coded.index.free();
+    await refuses(() => index.attachOriginals(join(folder, 'rows.f32'), { format: 'f32' }), 'INVALID_PARAMETER');
     fs.writeFileSync(join(folder, 'cut.twx'), index.save().subarray(0, 1000));
     await refuses(() => Index.open(join(folder, 'cut.twx')), 'TRUNCATED');
     if (process.platform === 'linux') equal(opened(), before, 'files left open');

@@ -181,11 +181,14 @@ async function oddValues() {
 }
 
 test('every wrong argument is refused by name, and the index goes on (B07, B79)', async () => {
-  const { index, row } = await filled(Index);
+  const { index, row, vectors } = await filled(Index);
   const query = row(11).slice();
   const expected = hitsOf(index.search(query, { k: 5 }));
   const before = index.save();
   const good = row(12);
+  const found = index.candidates(query, { k: 3 });
+  const rows = Array.from(found.ids, row);
+  const { index: coded } = await filled(Index, { encoding: 'int8' });
   const odd = await oddValues();
   // argument: [the call, odd values that are right there]
   const calls = {
@@ -204,12 +207,24 @@ test('every wrong argument is refused by name, and the index goes on (B07, B79)'
     'search ef': [(x) => index.search(query, { ef: x }), ['undefined']],
     'search exact': [(x) => index.search(query, { exact: x }), ['undefined', 'boolean']],
     'search radius': [(x) => index.search(query, { radius: x }), ['undefined', 'negative', 'fraction']],
+    'search rerank': [(x) => index.search(query, { rerank: x }), ['undefined']],
+    'candidates query': [(x) => index.candidates(x), []],
+    'candidates options': [(x) => index.candidates(query, x), ['undefined', 'object']],
+    'rescore query': [(x) => index.rescore(x, found, rows), []],
+    'rescore candidates': [(x) => index.rescore(query, x, rows), []],
+    'rescore vectors': [(x) => index.rescore(query, found, x), []],
+    'rescore options': [(x) => index.rescore(query, found, rows, x), ['undefined', 'object']],
+    'attachOriginals source': [(x) => coded.attachOriginals(x), []],
+    'attachOriginals options': [(x) => coded.attachOriginals(vectors, x), ['undefined', 'object']],
+    'getWithSource key': [(x) => index.getWithSource(x), []],
     'search filter': [(x) => index.search(query, { filter: x }), ['undefined', 'array', 'function', 'shortVector']],
     'searchBatch queries': [(x) => index.searchBatch(x), ['array']],
     'searchBatch options': [(x) => index.searchBatch([query], x), ['undefined', 'object']],
     'open source': [(x) => Index.open(x), []],
     'open options': [(x) => Index.open(before, x), ['undefined', 'object']],
     'open readOnly': [(x) => Index.open(before, { readOnly: x }), ['undefined', 'boolean']],
+    'open residency': [(x) => Index.open(before, { residency: x }), ['undefined']],
+    'open encoding': [(x) => Index.open(before, { encoding: x }), ['undefined']],
     'open verify': [(x) => Index.open(before, { verify: x }), ['undefined', 'boolean']],
   };
   for (const [name, [call, fine]] of Object.entries(calls)) {
@@ -218,7 +233,10 @@ test('every wrong argument is refused by name, and the index goes on (B07, B79)'
         await call(value);
       } else {
         const error = await refuses(
-          async () => call(value),
+          async () => {
+            await call(value);
+            throw new Error(`${name} took ${kind}`);
+          },
           ['INVALID_ARGUMENT', 'INVALID_PARAMETER', 'DIMENSION_MISMATCH', 'LENGTH_MISMATCH', 'NOT_A_SEGMENT', 'TRUNCATED', 'IO'],
         );
         const argument = name.split(' ')[1];
