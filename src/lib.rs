@@ -37,6 +37,41 @@
 //! | tombstone | a row removed or replaced, still in place until [`Index::compact`] |
 //! | resident | bytes that can be borrowed, as opposed to copied out of a storage |
 //!
+//! # Encodings
+//!
+//! What search touches of a vector, its *code*, may be smaller than the vector. Distances are then estimates, and the
+//! best of them are made exact again by *reranking* against the originals, which lie in the index
+//! ([`IndexBuilder::originals`]), in a file of their own ([`Index::attach_originals`]), or with the caller
+//! ([`Index::candidates`], [`Index::rescore`]).
+//!
+//! ```
+//! use twindex::{Encoding, Index, Metric, Originals, SearchParams};
+//!
+//! let index = Index::builder(64, Metric::Cosine).encoding(Encoding::Int4).originals(Originals::F16).build()?;
+//! # let vector = |i: u64| (0..64u64).map(|j| ((i * 37 + j * 11) % 101) as f32 - 50.0).collect::<Vec<_>>();
+//! # for i in 0..2000 { index.add(i, &vector(i))?; }
+//! # let query = vector(7);
+//! let hits = index.search(&query, &SearchParams::new(10).rerank(2.0))?;
+//! assert!(hits.iter().all(|hit| hit.reranked));
+//! # Ok::<(), twindex::Error>(())
+//! ```
+//!
+//! | [`Encoding`] | bytes a row, d components | recall@100 of a scan: by codes | reranked, oversample 1.2 | 10 |
+//! |---|---|---|---|---|
+//! | `F32` | 4·d | 1 | | |
+//! | `F16` | 2·d | 1.000, 1.000 | | |
+//! | `Int8` | d + 8 | 0.996, 0.997 | 1.000, 1.000 | |
+//! | `Int4` | ⌈d/2⌉ + 8 | 0.955, 0.964 | 0.996, 0.998 | 1.000, 1.000 |
+//! | `Bits1` | ⌈d/8⌉ + 8 | 0.690, 0.756 | 0.754, 0.820 | 0.996, 1.000 |
+//!
+//! (100,000 real sentence embeddings under inner product, 1,000 queries; 384 and 768 dimensions.) How the codes come
+//! about, and how large the error of an estimate is, says [`codec::quantized`].
+//!
+//! **The graph** of an index with codes is built on the codes alone: the same distances lead a search and chose the
+//! links. On those embeddings (384 dimensions, m 16, `ef_construction` 200) a search at `ef` 64 that reranks twofold
+//! finds 0.971 of the 10 nearest with `Int8` and 0.969 with `Int4`, where `F32` finds 0.971; so originals need not be in
+//! memory for the graph's sake, and building is quicker than on floats.
+//!
 //! # The map
 //!
 //! ```text

@@ -21,6 +21,11 @@ mod far_offsets;
 
 far_offsets::stamp!(wasm_bindgen_test);
 
+#[path = "suites/on_record.rs"]
+mod on_record;
+
+on_record::stamp!(wasm_bindgen_test);
+
 #[wasm_bindgen(inline_js = r#"
     export function over(bytes) {
         const copy = bytes.slice();

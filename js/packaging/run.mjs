@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { launch, serve } from '../test/chromium.mjs';
+import { RELAXED_FLAG, relaxedRuns } from '../test/node-relaxed.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const js = resolve(here, '..');
@@ -38,7 +39,12 @@ function equal(got, expected) {
   if (got !== expected) throw new Error(`expected ${expected}\n     got ${got}`);
 }
 
-const FOUND = 'found 2 with simd128';
+const found = (simd) => `found 2 with ${simd}`;
+const FILES = { simd128: 'twindex.wasm', 'relaxed-simd': 'twindex-relaxed-simd.wasm' };
+// Node.js, with and without the flag that versions before 22 want; and the browser.
+const IN_NODE = relaxedRuns() ? 'relaxed-simd' : 'simd128';
+const IN_BROWSER = 'relaxed-simd';
+const FLAGS = relaxedRuns() ? [] : [RELAXED_FLAG];
 const [{ filename, files }] = JSON.parse(run('npm', ['pack', '--json', '--pack-destination', work], js));
 const tarball = join(work, filename);
 
@@ -49,6 +55,17 @@ function project(name) {
   writeFileSync(join(folder, 'package.json'), JSON.stringify({ name, private: true, type: 'module' }));
   run('npm', ['install', '--ignore-scripts', '--offline', '--no-audit', '--no-fund', '--no-package-lock', tarball], folder);
   return folder;
+}
+
+/** Names of the .wasm files that were asked for, and were there. */
+function wasmFetched({ requests }) {
+  const fetched = requests.filter(({ pathname }) => pathname.endsWith('.wasm'));
+  equal(fetched.every(({ status }) => status === 200), true);
+  return fetched.map(({ pathname }) => pathname.replace(/.*\//, ''));
+}
+
+function equalOnly(names, expected) {
+  if (names.length === 0 || !names.every((name) => expected.test(name))) throw new Error(`expected only ${expected}, got ${names}`);
 }
 
 let browser;
@@ -82,23 +99,25 @@ await check('the tarball has every file its package.json names, and nothing else
   for (const path of ['README.md', 'LICENSE-MIT', 'LICENSE-APACHE']) if (!packed.has(path)) throw new Error(`no ${path}`);
 });
 
-await check('the packed module is the one that was built', () => {
+await check('the packed modules are those that were built', () => {
   run('tar', ['-xzf', tarball, '-C', work], work);
   const hash = (file) => createHash('sha256').update(readFileSync(file)).digest('hex');
-  equal(hash(join(work, 'package', 'dist', 'twindex.wasm')), hash(join(js, 'dist', 'twindex.wasm')));
+  for (const file of Object.values(FILES)) equal(hash(join(work, 'package', 'dist', file)), hash(join(js, 'dist', file)));
 });
 
 await check('Node.js, ES modules', () => {
   const folder = project('node-esm');
-  equal(run(process.execPath, ['index.mjs'], folder).trim(), FOUND);
-  equal(run(process.execPath, [join(folder, 'index.mjs')], tmpdir()).trim(), FOUND);
+  equal(run(process.execPath, ['index.mjs'], folder).trim(), found(IN_NODE));
+  equal(run(process.execPath, [...FLAGS, 'index.mjs'], folder).trim(), found('relaxed-simd'));
+  equal(run(process.execPath, [join(folder, 'index.mjs')], tmpdir()).trim(), found(IN_NODE));
   equal(run(process.execPath, ['--input-type=module', '-e', "import 'twindex'"], folder), '');
 });
 
 await check('Node.js, CommonJS', () => {
   const folder = project('node-cjs');
-  equal(run(process.execPath, ['index.cjs'], folder).trim(), FOUND);
-  equal(run(process.execPath, [join(folder, 'index.cjs')], tmpdir()).trim(), FOUND);
+  equal(run(process.execPath, ['index.cjs'], folder).trim(), found(IN_NODE));
+  equal(run(process.execPath, [...FLAGS, 'index.cjs'], folder).trim(), found('relaxed-simd'));
+  equal(run(process.execPath, [join(folder, 'index.cjs')], tmpdir()).trim(), found(IN_NODE));
   equal(run(process.execPath, ['-e', "require('twindex')"], folder), '');
 });
 
@@ -125,9 +144,8 @@ for (const base of ['/', '/sub/']) {
     await build({ root: folder, base, logLevel: 'error', configFile: false, build: { outDir: join(outDir, base), emptyOutDir: true } });
     const server = await serve(outDir);
     try {
-      equal(await outcomeOf(`${server.url}${base}`), `${FOUND} / ${FOUND}`);
-      const wasm = server.requests.filter(({ pathname }) => pathname.endsWith('.wasm'));
-      equal(wasm.length > 0 && wasm.every(({ status }) => status === 200), true);
+      equal(await outcomeOf(`${server.url}${base}`), `${found(IN_BROWSER)} / ${found(IN_BROWSER)}`);
+      equalOnly(wasmFetched(server), /^twindex-relaxed-simd(-[\w-]+)?\.wasm$/);
     } finally {
       await server.close();
     }
@@ -140,17 +158,19 @@ await check('Vite, development server', async () => {
   const server = await createServer({ root: folder, logLevel: 'error', configFile: false, server: { host: '127.0.0.1', port: 0 } });
   await server.listen();
   try {
-    equal(await outcomeOf(server.resolvedUrls.local[0]), `${FOUND} / ${FOUND}`);
+    equal(await outcomeOf(server.resolvedUrls.local[0]), `${found(IN_BROWSER)} / ${found(IN_BROWSER)}`);
   } finally {
     await server.close();
   }
 });
 
-for (const name of ['no-bundler', 'worker']) {
+// The page of `worker` compiles the module itself, the one that runs anywhere.
+for (const [name, simd] of [['no-bundler', IN_BROWSER], ['worker', 'simd128']]) {
   await check(`${name}, served as it is`, async () => {
     const server = await serve(project(name));
     try {
-      equal(await outcomeOf(`${server.url}/`), FOUND);
+      equal(await outcomeOf(`${server.url}/`), found(simd));
+      equalOnly(wasmFetched(server), new RegExp(`^${FILES[simd]}$`));
     } finally {
       await server.close();
     }

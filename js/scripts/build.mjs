@@ -1,15 +1,15 @@
 // Builds the package into dist/:
 //
-//   cargo (profile `wasm`) → wasm-bindgen → wasm-opt      dist/twindex.wasm
-//                                 └ glue → src/glue.js    dist/glue.js, the same for CommonJS
+//   cargo (profile `wasm`) → wasm-bindgen → wasm-opt      dist/twindex.wasm, dist/twindex-relaxed-simd.wasm
+//                                 └ glue → src/glue.js    dist/glue.js, one for both; the same for CommonJS
 //   tsc over src/                                         dist/*.js, *.d.ts
 //   each of those modules, transpiled                     dist/cjs/*.js, *.d.ts
 //
-//   node scripts/build.mjs [--no-wasm]     --no-wasm keeps the module that was built last
+//   node scripts/build.mjs [--no-wasm]     --no-wasm keeps the modules that were built last
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { dirname, join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import ts from 'typescript';
@@ -33,6 +33,16 @@ const WASM_FEATURES = [
   '--enable-multivalue',
 ];
 
+/** The modules, and what each may use beyond that. An engine loads one: src/load.ts. */
+const BUILDS = [
+  { file: 'twindex.wasm', rustFlags: [], features: [] },
+  {
+    file: 'twindex-relaxed-simd.wasm',
+    rustFlags: ['-C', 'target-feature=+relaxed-simd'],
+    features: ['--enable-relaxed-simd'],
+  },
+];
+
 function run(command, args, cwd = root) {
   execFileSync(command, args, { cwd, stdio: 'inherit' });
 }
@@ -45,24 +55,35 @@ function withWasm(command, args) {
 }
 
 /** Panic messages name source files: as they are called anywhere, not where this machine has them. */
-function withoutPaths() {
+function pathFlags() {
   const cargo = process.env.CARGO_HOME ?? join(homedir(), '.cargo');
-  const flags = [`--remap-path-prefix=${cargo}/registry/src=`, `--remap-path-prefix=${root}/=`];
-  return `target.wasm32-unknown-unknown.rustflags=${JSON.stringify(flags)}`;
+  return [`--remap-path-prefix=${cargo}/registry/src=`, `--remap-path-prefix=${root}/=`];
 }
 
-function buildWasm() {
+function buildWasm({ file, rustFlags, features }) {
+  const flags = `target.wasm32-unknown-unknown.rustflags=${JSON.stringify([...pathFlags(), ...rustFlags])}`;
   withWasm('cargo', [
-    ...['--config', withoutPaths()],
+    ...['--config', flags],
     ...['build', '--profile', 'wasm', '--lib', '--no-default-features', '--target', 'wasm32-unknown-unknown'],
   ]);
-  mkdirSync(kept, { recursive: true });
+  const out = join(kept, basename(file, '.wasm'));
+  mkdirSync(out, { recursive: true });
   const built = join(target, 'wasm32-unknown-unknown', 'wasm', 'twindex.wasm');
   withWasm('wasm-bindgen', [
-    ...['--target', 'web', '--omit-default-module-path', '--out-name', 'glue', '--out-dir', kept, built],
+    ...['--target', 'web', '--omit-default-module-path', '--out-name', 'glue', '--out-dir', out, built],
   ]);
   const optimise = join(js, 'node_modules', 'binaryen', 'bin', 'wasm-opt');
-  run(process.execPath, [optimise, '-O4', ...WASM_FEATURES, join(kept, 'glue_bg.wasm'), '-o', join(kept, 'twindex.wasm')]);
+  const optimised = ['-o', join(kept, file)];
+  run(process.execPath, [optimise, '-O4', ...WASM_FEATURES, ...features, join(out, 'glue_bg.wasm'), ...optimised]);
+}
+
+/** One glue starts either module. */
+function keepGlue() {
+  for (const name of ['glue.js', 'glue.d.ts']) {
+    const [glue, ...others] = BUILDS.map(({ file }) => readFileSync(join(kept, basename(file, '.wasm'), name)));
+    if (!others.every((other) => other.equals(glue))) throw new Error(`the builds differ in ${name}`);
+    writeFileSync(join(kept, name), glue);
+  }
 }
 
 function buildTypeScript() {
@@ -71,7 +92,7 @@ function buildTypeScript() {
   copyFileSync(join(kept, 'glue.d.ts'), join(src, 'glue.d.ts'));
   run(process.execPath, [join(js, 'node_modules', 'typescript', 'bin', 'tsc'), '-p', js]);
   copyFileSync(join(kept, 'glue.js'), join(dist, 'glue.js'));
-  copyFileSync(join(kept, 'twindex.wasm'), join(dist, 'twindex.wasm'));
+  for (const { file } of BUILDS) copyFileSync(join(kept, file), join(dist, file));
 }
 
 function buildCommonJs() {
@@ -102,13 +123,18 @@ function dropInternalTypes() {
 }
 
 function report() {
-  const wasm = readFileSync(join(dist, 'twindex.wasm'));
   const kib = (bytes) => `${(bytes / 1024).toFixed(1)} KiB`;
-  const gzip = gzipSync(wasm, { level: 9 }).length;
-  console.log(`twindex.wasm: ${kib(wasm.length)}, gzip ${kib(gzip)}, brotli ${kib(brotliCompressSync(wasm).length)}`);
+  for (const { file } of BUILDS) {
+    const wasm = readFileSync(join(dist, file));
+    const gzip = gzipSync(wasm, { level: 9 }).length;
+    console.log(`${file}: ${kib(wasm.length)}, gzip ${kib(gzip)}, brotli ${kib(brotliCompressSync(wasm).length)}`);
+  }
 }
 
-if (!process.argv.includes('--no-wasm')) buildWasm();
+if (!process.argv.includes('--no-wasm')) {
+  BUILDS.forEach(buildWasm);
+  keepGlue();
+}
 buildTypeScript();
 dropInternalTypes();
 buildCommonJs();

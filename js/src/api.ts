@@ -432,7 +432,7 @@ export class Index {
     return this.#idle().read_only;
   }
 
-  /** The SIMD instructions in use: `'simd128'`. */
+  /** The SIMD instructions in use: `'simd128'` or `'relaxed-simd'`. */
   get simd(): string {
     return this.#idle().level;
   }

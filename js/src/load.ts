@@ -53,11 +53,18 @@ const SIMD_PROBE = Uint8Array.of(
   0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11,
 );
 
+/** A module with one relaxed SIMD instruction, the one that the better of the two builds is made for. */
+const RELAXED_SIMD_PROBE = Uint8Array.of(
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0,
+  10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 146, 2, 11,
+);
+
 let ready: Promise<WebAssembly.Memory> | undefined;
 
 /**
  * Loads the WebAssembly module. {@link Index.create} and {@link Index.open} call it by themselves, without `source`:
- * then the file beside this one is read. Call it to say where the file is, or to have it loaded early.
+ * then one of the two files beside this one is read: the one with relaxed SIMD instructions where the engine has them,
+ * else the one without. Their answers are the same. Call `init` to say where a file is, or to have it loaded early.
  *
  * It may be called any number of times, at the same time too: the first call that succeeds decides, later ones change
  * nothing. After a failure the next call tries again.
@@ -93,7 +100,7 @@ async function load(source: unknown): Promise<WebAssembly.Memory> {
   }
   let given: unknown;
   try {
-    given = source === undefined ? defaultLocation() : await source;
+    given = source === undefined ? defaultLocation(WebAssembly.validate(RELAXED_SIMD_PROBE)) : await source;
   } catch (cause) {
     throw failed('the promise given', 'it was rejected', cause);
   }

@@ -2,6 +2,7 @@
 import { cases } from './init-cases.mjs';
 import { cases as memoryCases } from './memory-cases.mjs';
 import { runSuites } from './browser-suites.mjs';
+import { place } from './harness.mjs';
 
 const only = new URLSearchParams(location.search).get('only') ?? '';
 
@@ -24,7 +25,7 @@ for (const [kind, file, list] of [['init', 'init-worker.mjs', cases], ['memory',
     const outcome = await new Promise((done) => {
       worker.onmessage = ({ data }) => done(data);
       worker.onerror = (event) => done(event.message || 'the worker did not start');
-      worker.postMessage(name);
+      worker.postMessage({ name, simd: place.simd });
     });
     worker.terminate();
     const error = outcome === 'ok' ? '' : outcome;

@@ -8,6 +8,7 @@ import './suites/parity.mjs';
 import './suites/fuzz.mjs';
 
 place.name = 'browser';
+place.simd = 'relaxed-simd';
 place.fixture = async (name) => {
   const response = await fetch(new URL(`./.fixtures/browser/${name}`, import.meta.url));
   if (!response.ok) throw new Error(`fixture ${name}: ${response.status}`);

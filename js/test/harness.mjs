@@ -8,6 +8,8 @@ export const tests = [];
 export const place = {
   /** 'node' or 'browser' */
   name: '',
+  /** The level that an index reports there. */
+  simd: '',
   /** @type {(name: string) => Promise<Uint8Array>} bytes of a fixture made natively */
   fixture: async (name) => {
     throw new Error(`no fixtures here: ${name}`);

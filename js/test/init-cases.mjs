@@ -1,5 +1,5 @@
 // How the module may be loaded. Each case needs a fresh module graph: the runners give each a worker of its own.
-import { equal, ok, refuses } from './harness.mjs';
+import { equal, ok, refuses, same } from './harness.mjs';
 
 async function works(Index) {
   const index = await Index.create({ dimension: 2, metric: 'l2' });
@@ -8,10 +8,30 @@ async function works(Index) {
   return index;
 }
 
-// `wasm` is the file's URL, `bytes()` reads it.
+const FILES = { simd128: 'twindex.wasm', 'relaxed-simd': 'twindex-relaxed-simd.wasm' };
+
+// `wasm` is the URL of the file without relaxed SIMD, `bytes()` reads it, `simd` is the level of the file that the engine
+// is to be given, `read()` tells the names of .wasm files read so far.
 export const cases = {
   async 'nothing needs to be said'({ Index }) {
     await works(Index);
+  },
+  async 'the best file is read and no other'({ Index }, { simd, read }) {
+    equal((await works(Index)).simd, simd);
+    same(read(), [FILES[simd]]);
+  },
+  async 'an engine without relaxed SIMD gets the other file'({ init, Index }, { read }) {
+    const { validate } = WebAssembly;
+    const RELAXED_DOT = '253,146,2,';
+    WebAssembly.validate = (probe) => !`${probe},`.includes(RELAXED_DOT) && validate.call(WebAssembly, probe);
+    await init();
+    WebAssembly.validate = validate;
+    equal((await works(Index)).simd, 'simd128');
+    same(read(), [FILES.simd128]);
+  },
+  async 'a file that was asked for is taken, whatever the engine has'({ init, Index }, { wasm }) {
+    await init(wasm);
+    equal((await works(Index)).simd, 'simd128');
   },
   async 'called without arguments, at the same time and again'({ init, Index }) {
     await Promise.all([init(), init(), works(Index), init(), works(Index)]);

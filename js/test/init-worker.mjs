@@ -13,12 +13,20 @@ async function run(name, context, answer) {
 
 if (typeof process === 'object') {
   const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
-  const { readFile } = process.getBuiltinModule('node:fs/promises');
+  const { promises } = process.getBuiltinModule('node:fs');
+  const { readFile } = promises;
   const wasm = new URL('../dist/twindex.wasm', import.meta.url).href;
   const bytes = async () => new Uint8Array(await readFile(new URL(wasm)));
-  run(workerData, { wasm, bytes }, (outcome) => parentPort.postMessage(outcome));
+  const names = [];
+  promises.readFile = (path, ...more) => {
+    names.push(String(path).replace(/.*\//, ''));
+    return readFile(path, ...more);
+  };
+  const { name, simd } = workerData;
+  run(name, { wasm, bytes, simd, read: () => names }, (outcome) => parentPort.postMessage(outcome));
 } else {
   const wasm = new URL('/dist/twindex.wasm', import.meta.url).href;
   const bytes = async () => new Uint8Array(await (await fetch(wasm)).arrayBuffer());
-  onmessage = ({ data }) => run(data, { wasm, bytes }, (outcome) => postMessage(outcome));
+  const read = () => performance.getEntriesByType('resource').map(({ name }) => name.replace(/.*\//, '')).filter((name) => name.endsWith('.wasm'));
+  onmessage = ({ data: { name, simd } }) => run(name, { wasm, bytes, simd, read }, (outcome) => postMessage(outcome));
 }

@@ -16,8 +16,8 @@ async function run(name, read, answer) {
 if (typeof process === 'object') {
   const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
   const { readFile } = process.getBuiltinModule('node:fs/promises');
-  run(workerData, async (url) => new Uint8Array(await readFile(url)), (outcome) => parentPort.postMessage(outcome));
+  run(workerData.name, async (url) => new Uint8Array(await readFile(url)), (outcome) => parentPort.postMessage(outcome));
 } else {
   const read = async (url) => new Uint8Array(await (await fetch(url)).arrayBuffer());
-  onmessage = ({ data }) => run(data, read, (outcome) => postMessage(outcome));
+  onmessage = ({ data }) => run(data.name, read, (outcome) => postMessage(outcome));
 }

@@ -1,4 +1,6 @@
 // Runs the suites in Node.js: node test/node.mjs [part of a test's name]
+//
+// With AGAIN in the environment it leaves out what does not depend on the engine: see node-relaxed.mjs.
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
@@ -8,7 +10,8 @@ import { Worker } from 'node:worker_threads';
 import { equal, place, same, tests } from './harness.mjs';
 import { cases } from './init-cases.mjs';
 import { cases as memoryCases } from './memory-cases.mjs';
-import { native, prepare } from './prepare.mjs';
+import { RELAXED_FLAG, relaxedRuns } from './node-relaxed.mjs';
+import { RUST_BUILDS, native, prepare } from './prepare.mjs';
 import { checkTypes } from './types/check.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
@@ -16,8 +19,10 @@ const root = resolve(here, '../..');
 const js = resolve(here, '..');
 const only = process.argv[2] ?? '';
 const test = (name, body) => (name.includes(only) ? nodeTest(name, body) : undefined);
+const once = (name, body) => (process.env.AGAIN ? undefined : test(name, body));
 
 place.name = 'node';
+place.simd = relaxedRuns() ? 'relaxed-simd' : 'simd128';
 const fixtures = prepare('node');
 place.fixture = async (name) => readFileSync(join(fixtures, name));
 
@@ -52,7 +57,7 @@ test('a file written here is read natively', async () => {
 
 function inWorker(file, name) {
   return async () => {
-    const worker = new Worker(new URL(file, import.meta.url), { workerData: name });
+    const worker = new Worker(new URL(file, import.meta.url), { workerData: { name, simd: place.simd } });
     const outcome = await new Promise((done, fail) => {
       worker.once('message', done);
       worker.once('error', fail);
@@ -126,16 +131,21 @@ test('`using` frees', async () => {
   equal(code, 'DISPOSED');
 });
 
-test('the file is small', () => {
-  const { gzipSync } = process.getBuiltinModule('node:zlib');
-  const wasm = readFileSync(join(js, 'dist', 'twindex.wasm'));
-  const gzip = gzipSync(wasm, { level: 9 }).length;
-  equal(gzip <= 140 * 1024, true, `${gzip} bytes gzipped`);
-  const memory = WebAssembly.Module.imports(new WebAssembly.Module(wasm)).filter(({ kind }) => kind === 'memory');
-  same(memory, []);
+for (const file of ['twindex.wasm', 'twindex-relaxed-simd.wasm']) {
+  once(`the file is small: ${file}`, () => {
+    const { gzipSync } = process.getBuiltinModule('node:zlib');
+    const gzip = gzipSync(readFileSync(join(js, 'dist', file)), { level: 9 }).length;
+    equal(gzip <= 140 * 1024, true, `${gzip} bytes gzipped`);
+  });
+}
+
+test('no memory is imported', () => {
+  const file = place.simd === 'simd128' ? 'twindex.wasm' : `twindex-${place.simd}.wasm`;
+  const module = new WebAssembly.Module(readFileSync(join(js, 'dist', file)));
+  same(WebAssembly.Module.imports(module).filter(({ kind }) => kind === 'memory'), []);
 });
 
-test('no eval in what is shipped (B155)', async () => {
+once('no eval in what is shipped (B155)', async () => {
   const { readdirSync } = await import('node:fs');
   for (const folder of ['dist', 'dist/cjs']) {
     for (const name of readdirSync(join(js, folder))) {
@@ -147,12 +157,15 @@ test('no eval in what is shipped (B155)', async () => {
   }
 });
 
-test('types: strict, skipLibCheck off, with and without the DOM', () => checkTypes());
+once('types: strict, skipLibCheck off, with and without the DOM', () => checkTypes());
 
-test('Rust suites in WebAssembly: storage conformance, kernel parity', () => {
-  const script = join(root, 'scripts', 'with');
-  const cargo = ['cargo', 'test', '--no-default-features', '--target', 'wasm32-unknown-unknown', '--test', 'wasm'];
-  const [command, ...args] = existsSync(script) ? [script, 'wasm-node', ...cargo] : cargo;
-  const output = execFileSync(command, args, { cwd: root, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
-  equal(/test result: ok\. [1-9]/.test(output), true, output);
-});
+for (const [level, forLevel] of Object.entries(RUST_BUILDS)) {
+  once(`Rust suites in WebAssembly, ${level}: storage conformance, kernel parity`, () => {
+    const script = join(root, 'scripts', 'with');
+    const cargo = ['cargo', 'test', ...forLevel, '--no-default-features', '--target', 'wasm32-unknown-unknown', '--test', 'wasm'];
+    const [command, ...args] = existsSync(script) ? [script, 'wasm-node', ...cargo] : cargo;
+    const env = { ...process.env, NODE_ARGS: relaxedRuns() ? '' : RELAXED_FLAG };
+    const output = execFileSync(command, args, { cwd: root, env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+    equal(/test result: ok\. [1-9]/.test(output), true, output);
+  });
+}

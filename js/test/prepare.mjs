@@ -29,6 +29,12 @@ const CASE = {
 /** Two files of 20 MiB of f32 each: as codes, and as originals beside codes of a quarter. */
 const LARGE = { dimension: 128, count: 40960, k: 10, rerank: 2 };
 
+/** What cargo is told for each of the two builds. */
+export const RUST_BUILDS = {
+  simd128: [],
+  'relaxed-simd': ['--config', 'target.wasm32-unknown-unknown.rustflags=["-C","target-feature=+relaxed-simd"]'],
+};
+
 /** Runs native.rs and gives what it prints. */
 export function native(...args) {
   const binary = join(resolve(root, process.env.CARGO_TARGET_DIR ?? 'target'), 'debug', 'examples', 'npm_parity');

@@ -696,9 +696,10 @@ impl<S: Storage + ?Sized> Index<S> {
             self.rescore_candidates(query, &mut scratch.query.candidates, &mut scratch.rescore)?;
             search::sort_again(params.k, &mut scratch.query);
         }
-        let candidates = scratch.query.candidates.iter().take(params.k);
-        let within = candidates.take_while(|found| params.within_radius(found.distance));
-        Ok(within.map(|&Candidate { key, distance, .. }| Hit { key, distance, reranked }).collect())
+        let found = &scratch.query.candidates;
+        let within = found.iter().take(params.k).take_while(|found| params.within_radius(found.distance)).count();
+        // From a slice: memory for the hits is asked for once.
+        Ok(found[..within].iter().map(|&Candidate { key, distance, .. }| Hit { key, distance, reranked }).collect())
     }
 
     /// The first half of a search with [`rerank`](SearchParams::rerank): the best ⌈oversample · k⌉ rows by their codes,

@@ -217,9 +217,10 @@ impl<S: Storage + ?Sized> Index<S> {
     pub(super) fn read_vector(&self, id: u32, vector: &mut [f32]) -> Result<Source> {
         let mut fetched = RowBuf::new();
         if let Some(Attached { file, codec }) = &self.attached {
-            let mut scratch = RescoreScratch { ids: vec![id], ..RescoreScratch::default() };
-            self.check_fingerprints(codec, &file.rows, &mut scratch)?;
-            codec.decode(scratch.rows.row(0), vector);
+            let ids = [id];
+            let rows = Reached::new(&file.rows, &ids, &mut fetched)?;
+            self.check_fingerprints(codec, &rows, &mut RowBuf::new(), &mut Vec::new())?;
+            codec.decode(rows.row(0), vector);
             return Ok(Source::Original);
         }
         let frozen = match &self.state {
@@ -250,30 +251,42 @@ impl<S: Storage + ?Sized> Index<S> {
         let kernels = self.config.kernels;
         scratch.ids.clear();
         scratch.ids.extend(candidates.iter().map(|candidate| candidate.id));
+        let RescoreScratch { exact, rows: buffer, fingerprints, vector, ids } = scratch;
         if let Some(Attached { file, codec }) = &self.attached {
-            self.check_fingerprints(codec, &file.rows, scratch)?;
-            return rescore_fetched(codec, kernels, query, candidates, scratch);
+            let rows = Reached::new(&file.rows, ids, buffer)?;
+            self.check_fingerprints(codec, &rows, fingerprints, vector)?;
+            return rescore(codec, kernels, query, &rows, candidates, exact);
         }
         match &self.state {
             State::Growing(growing) => match growing.vectors().originals() {
-                Some(kept) => rescore(kept.codec(), kernels, query, kept.rows(), candidates, scratch),
+                Some(kept) => {
+                    let rows = Reached::new(kept.rows(), ids, buffer)?;
+                    rescore(kept.codec(), kernels, query, &rows, candidates, exact)
+                }
                 None => Err(Error::NoOriginals),
             },
             State::Frozen(frozen) => match (frozen.segment().originals(), frozen.original_codec()) {
-                (Some(rows), Some(codec)) => rescore(codec, kernels, query, rows, candidates, scratch),
+                (Some(originals), Some(codec)) => {
+                    let rows = Reached::new(originals, ids, buffer)?;
+                    rescore(codec, kernels, query, &rows, candidates, exact)
+                }
                 _ => Err(Error::NoOriginals),
             },
         }
     }
 
-    /// Reads the rows `scratch.ids` of attached originals, and compares them with the fingerprints of what was added.
-    fn check_fingerprints(&self, codec: &AnyCodec, rows: &impl Rows, scratch: &mut RescoreScratch) -> Result<()> {
-        let RescoreScratch { rows: fetched, fingerprints, vector, ids, .. } = scratch;
-        rows.fetch(ids, fetched)?;
-        self.fetch_fingerprints(ids, fingerprints)?;
+    /// Compares rows of attached originals with the fingerprints of what was added.
+    fn check_fingerprints(
+        &self,
+        codec: &AnyCodec,
+        rows: &Reached<'_, impl Rows>,
+        fingerprints: &mut RowBuf,
+        vector: &mut Vec<f32>,
+    ) -> Result<()> {
+        self.fetch_fingerprints(rows.ids, fingerprints)?;
         vector.resize(self.config.vectors.dimension, 0.0);
-        for (i, &row) in ids.iter().enumerate() {
-            codec.decode(fetched.row(i), vector);
+        for (i, &row) in rows.ids.iter().enumerate() {
+            codec.decode(rows.row(i), vector);
             self.check_fingerprint(row, fingerprints, i, vector)?;
         }
         Ok(())
@@ -331,41 +344,44 @@ impl<S: Storage + ?Sized> Index<S> {
     }
 }
 
-/// Exact distances of the candidates from `scratch.rows`, which holds their rows; rows at no distance are dropped.
-fn rescore_fetched(
-    codec: &AnyCodec,
-    kernels: &'static Kernels,
-    query: &[f32],
-    candidates: &mut Vec<Candidate>,
-    scratch: &mut RescoreScratch,
-) -> Result<()> {
-    let RescoreScratch { exact, rows, .. } = scratch;
-    exact.prepare(codec, kernels, query)?;
-    for (i, candidate) in candidates.iter_mut().enumerate() {
-        candidate.distance = exact.distance(codec, kernels, rows.row(i));
-    }
-    candidates.retain(|candidate| ordered(candidate.distance).is_some());
-    Ok(())
+/// Rows by their places in a list of ids: borrowed where they can be, read all at once where not.
+struct Reached<'a, R> {
+    rows: &'a R,
+    ids: &'a [u32],
+    fetched: &'a RowBuf,
 }
 
-/// Exact distances of the rows `scratch.ids`, into `candidates`; rows at no distance (damaged) are dropped.
+impl<'a, R: Rows> Reached<'a, R> {
+    fn new(rows: &'a R, ids: &'a [u32], buffer: &'a mut RowBuf) -> Result<Self> {
+        // Attached before the index grew, perhaps.
+        if let Some(&id) = ids.iter().find(|&&id| id >= rows.count()) {
+            let (expected, got) = (id as usize + 1, rows.count() as usize);
+            return Err(Error::LengthMismatch { what: "originals", expected, got });
+        }
+        // Rows are resident all or none.
+        if ids.first().is_some_and(|&id| rows.resident(id).is_none()) {
+            rows.fetch(ids, buffer)?;
+        }
+        Ok(Reached { rows, ids, fetched: buffer })
+    }
+
+    fn row(&self, i: usize) -> &'a [u8] {
+        self.rows.resident(self.ids[i]).unwrap_or_else(|| self.fetched.row(i))
+    }
+}
+
+/// Exact distances of the candidates, whose rows these are; rows at no distance (damaged) are dropped.
 fn rescore(
     codec: &AnyCodec,
     kernels: &'static Kernels,
     query: &[f32],
-    rows: &impl Rows,
+    rows: &Reached<'_, impl Rows>,
     candidates: &mut Vec<Candidate>,
-    scratch: &mut RescoreScratch,
+    exact: &mut Exact,
 ) -> Result<()> {
-    if scratch.ids.first().is_some_and(|&id| rows.resident(id).is_none()) {
-        rows.fetch(&scratch.ids, &mut scratch.rows)?;
-        return rescore_fetched(codec, kernels, query, candidates, scratch);
-    }
-    let exact = &mut scratch.exact;
     exact.prepare(codec, kernels, query)?;
-    for candidate in candidates.iter_mut() {
-        let row = rows.resident(candidate.id);
-        candidate.distance = row.map_or(f32::NAN, |row| exact.distance(codec, kernels, row));
+    for (i, candidate) in candidates.iter_mut().enumerate() {
+        candidate.distance = exact.distance(codec, kernels, rows.row(i));
     }
     candidates.retain(|candidate| ordered(candidate.distance).is_some());
     Ok(())

@@ -23,6 +23,9 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+/// How many times as long as the average vector one may be to count for the centre.
+const OUTLYING: f64 = 8.0;
+
 /// What is kept of a vector, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VectorSettings {
@@ -376,22 +379,35 @@ impl Vectors {
     }
 
     /// Encodes `rows` vectors, which `vector` gives by id, around the mean of those that count.
+    ///
+    /// Vectors more than [`OUTLYING`] times as long as the average are left out of the mean: one of a thousand times the
+    /// length among a thousand would move it as far as the others reach, and double their error.
     fn encode_all(&self, rows: u32, counts: &dyn Fn(u32) -> bool, vector: &dyn Fn(u32, &mut [f32])) -> Result<Coded> {
+        let norm_of = |x: &[f32]| x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
         let mut buffer = vec![0.0; self.settings.dimension];
-        let mut sums = vec![0.0; self.settings.dimension];
-        let mut counted = 0;
+        let (mut norms, mut counted) = (0.0, 0);
         for id in (0..rows).filter(|&id| counts(id)) {
             vector(id, &mut buffer);
-            let norm = match self.settings.metric {
-                Metric::Cosine => buffer.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt(),
+            norms += norm_of(&buffer);
+            counted += 1;
+        }
+        let longest = OUTLYING * norms / f64::from(counted.max(1));
+        let mut sums = vec![0.0; self.settings.dimension];
+        let mut taken = 0;
+        for id in (0..rows).filter(|&id| counts(id)) {
+            vector(id, &mut buffer);
+            let norm = norm_of(&buffer);
+            let divisor = match self.settings.metric {
+                Metric::Cosine => norm,
+                Metric::L2 | Metric::InnerProduct if norm > longest => continue,
                 Metric::L2 | Metric::InnerProduct => 1.0,
             };
             for (sum, &x) in sums.iter_mut().zip(&buffer) {
-                *sum += f64::from(x) / norm;
+                *sum += f64::from(x) / divisor;
             }
-            counted += 1;
+            taken += 1;
         }
-        let centre = sums.iter().map(|sum| (sum / f64::from(counted.max(1))) as f32).collect();
+        let centre = sums.iter().map(|sum| (sum / f64::from(taken.max(1))) as f32).collect();
         let coded = Coded::new(self.plain.centred(centre), &self.chunks)?;
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         coded.append(rows, |id, row| {

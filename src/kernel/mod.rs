@@ -10,6 +10,7 @@
 //! | [`Avx512`](Level::Avx512) | x86-64 from Ice Lake and Zen 4 on, detected and tried when first asked | 1 × 512 bits |
 //! | [`Neon`](Level::Neon) | little-endian aarch64, detected when first asked | 4 × 128 bits |
 //! | [`Simd128`](Level::Simd128) | wasm32, where the module was compiled with `simd128` | 4 × 128 bits |
+//! | [`RelaxedSimd`](Level::RelaxedSimd) | wasm32, where it was compiled with `relaxed-simd` as well | 4 × 128 bits |
 //!
 //! Rows are bytes: little-endian `f32`, at any alignment, so that a mapped file, a `Vec` and a scratch buffer look
 //! alike. This module knows nothing of storage or metrics.
@@ -57,8 +58,12 @@ pub mod scalar;
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon_dot;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod wasm;
+#[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+mod wasm_relaxed;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 #[cfg(target_arch = "x86_64")]
@@ -111,14 +116,17 @@ pub enum Level {
     Neon,
     /// WebAssembly's fixed-width SIMD.
     Simd128,
+    /// WebAssembly's fixed-width SIMD and its relaxed instructions, of which only those with integers are used.
+    RelaxedSimd,
 }
 
 impl Level {
     /// All levels, those of one architecture from the least to the best.
-    pub const ALL: &'static [Level] = &[Level::Scalar, Level::Avx2, Level::Avx512, Level::Neon, Level::Simd128];
+    pub const ALL: &'static [Level] =
+        &[Level::Scalar, Level::Avx2, Level::Avx512, Level::Neon, Level::Simd128, Level::RelaxedSimd];
 
-    /// The name used by the command line, JavaScript and in reports: `scalar`, `avx2`, `avx512`, `neon` or
-    /// `simd128`.
+    /// The name used by the command line, JavaScript and in reports: `scalar`, `avx2`, `avx512`, `neon`, `simd128` or
+    /// `relaxed-simd`.
     pub fn name(self) -> &'static str {
         match self {
             Level::Scalar => "scalar",
@@ -126,6 +134,7 @@ impl Level {
             Level::Avx512 => "avx512",
             Level::Neon => "neon",
             Level::Simd128 => "simd128",
+            Level::RelaxedSimd => "relaxed-simd",
         }
     }
 
@@ -152,7 +161,7 @@ impl FromStr for Level {
     fn from_str(s: &str) -> Result<Self> {
         Level::ALL.iter().copied().find(|level| level.name() == s).ok_or_else(|| Error::InvalidParameter {
             name: "level",
-            expected: "scalar, avx2, avx512, neon or simd128",
+            expected: "scalar, avx2, avx512, neon, simd128 or relaxed-simd",
             got: format!("{s:?}"),
         })
     }
@@ -217,9 +226,14 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 if avx512() => Some(&x86_512::KERNELS),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-            Level::Neon if std::arch::is_aarch64_feature_detected!("neon") => Some(&neon::KERNELS),
+            Level::Neon if std::arch::is_aarch64_feature_detected!("neon") => {
+                let dot_product = std::arch::is_aarch64_feature_detected!("dotprod");
+                Some(if dot_product { &neon_dot::KERNELS } else { &neon::KERNELS })
+            }
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Level::Simd128 => Some(&wasm::KERNELS),
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Level::RelaxedSimd if relaxed_simd() => Some(&wasm_relaxed::KERNELS),
             _ => None,
         }
     }
@@ -453,8 +467,16 @@ fn has_avx512() -> bool {
     has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
 }
 
+/// Whether the engine's relaxed instructions give the scalar bits. Node.js 20, which has them behind a flag, gets them
+/// wrong on a processor without AVX.
+#[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+fn relaxed_simd() -> bool {
+    static AGREES: OnceLock<bool> = OnceLock::new();
+    *AGREES.get_or_init(|| agrees(&wasm_relaxed::KERNELS))
+}
+
 /// Whether a table gives the scalar bits, for rows around the edges of a block.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "relaxed-simd")))]
 fn agrees(kernels: &Kernels) -> bool {
     [0, 1, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 300]
         .into_iter()
@@ -462,7 +484,7 @@ fn agrees(kernels: &Kernels) -> bool {
 }
 
 /// What the kernels give for queries and rows of `n` components with all their bits in use, floats as their bits.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "relaxed-simd")))]
 fn sample(kernels: &Kernels, n: usize) -> Vec<i64> {
     let number = |i: usize| (i as f32 * 0.618_034 + 0.1).fract() * 3.0 - 1.5;
     let byte = |i: usize| (number(i) * 1e4) as i32 as u8;

@@ -20,6 +20,7 @@ pub struct Int8Query {
     pub(super) low: Vec<i8>,
     pub(super) high: Vec<i8>,
     /// What a sum has too much where codes are read as unsigned.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no level here reads codes as unsigned"))]
     pub(super) excess: i64,
 }
 
@@ -36,6 +37,10 @@ pub struct Int4Query {
     /// Those that meet high nibbles; of an odd number the last is 0.
     pub(super) high: Vec<i8>,
     /// For levels that multiply 16-bit words, in an order of their own.
+    #[cfg_attr(
+        not(all(target_arch = "wasm32", target_feature = "simd128")),
+        expect(dead_code, reason = "the levels here multiply bytes")
+    )]
     pub(super) words: Vec<i16>,
 }
 
@@ -55,6 +60,7 @@ pub struct Bits1Query {
     /// Bits that the components need: how many planes there are, or would be.
     pub(super) bits: usize,
     /// For levels that multiply bytes: the components, in an order of the level's own.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "the levels here count bits"))]
     pub(super) components: Vec<i8>,
 }
 

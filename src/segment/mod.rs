@@ -31,6 +31,13 @@ pub use writer::{SegmentWriter, order_by_key};
 /// ```
 pub fn fingerprint(vector: &[f32]) -> u32 {
     let mut crc = crc::Hasher::new();
-    vector.iter().for_each(|x| crc.update(&x.to_le_bytes()));
+    // A few hundred bytes at a time: a checksum of four is a call of its own.
+    let mut bytes = [[0; 4]; 64];
+    for components in vector.chunks(bytes.len()) {
+        for (bytes, x) in bytes.iter_mut().zip(components) {
+            *bytes = x.to_le_bytes();
+        }
+        crc.update(bytes[..components.len()].as_flattened());
+    }
     crc.finalize()
 }

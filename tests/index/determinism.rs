@@ -1,11 +1,17 @@
 //! The same input gives the same bytes, and the same file the same answers to the last bit, however it is opened.
 
+#[path = "../suites/on_record.rs"]
+mod on_record;
+
 use crate::common::oracle::bits;
 use crate::common::random::Random;
 use crate::common::{builder, kinds_and_metrics, normal_index, top};
 use std::sync::Arc;
 use twindex::storage::CopyingStorage;
 use twindex::{Filter, Index, IndexKind, Level, Metric, OpenOptions, Residency, SearchParams};
+
+// The other encodings, at every level.
+on_record::stamp!(test);
 
 /// An index that has seen every kind of change.
 fn eventful(kind: IndexKind, metric: Metric, level: Level, seed: u64) -> Index {

@@ -13,5 +13,6 @@ mod keys;
 mod limits;
 mod model;
 mod persistence;
+mod quantization;
 mod recall;
 mod rerank;

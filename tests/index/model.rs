@@ -1,14 +1,17 @@
 //! Random histories, each step compared with a map from keys to vectors.
 //!
 //! The vectors are small integers, so under L2 and inner product every distance is exact, and so is the order of hits.
-//! `PROPTEST_CASES` asks for more cases.
+//! `PROPTEST_CASES` asks for more cases. Encodings whose distances are estimates keep their originals here, and every
+//! row is reranked: what is found then is what an index of `f32` finds.
 
 use crate::common::oracle::{assert_well_formed, distance, nearest};
 use crate::common::stored;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use std::collections::BTreeMap;
-use twindex::{Error, Filter, Hit, Index, IndexKind, Metric, OpenOptions, Residency, SearchParams};
+use twindex::{
+    Encoding, Error, Filter, Hit, Index, IndexKind, Metric, OpenOptions, Originals, Residency, SearchParams,
+};
 
 /// Components in −2 ..= 2: in few dimensions most vectors coincide with others.
 type Seed = u64;
@@ -24,6 +27,7 @@ enum Step {
     RemoveMany(u64),
     RemoveAll,
     Compact,
+    Retrain,
     Clear,
     Reopen(Residency),
     Search(Query),
@@ -58,6 +62,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..3u64).prop_map(Step::RemoveMany),
         1 => Just(Step::RemoveAll),
         2 => Just(Step::Compact),
+        1 => Just(Step::Retrain),
         1 => Just(Step::Clear),
         2 => residency.prop_map(Step::Reopen),
         12 => query.prop_map(Step::Search),
@@ -124,6 +129,7 @@ impl Twin {
                 let stats = self.index.stats().unwrap();
                 assert_eq!((stats.rows, stats.tombstones), (self.model.len() as u64, 0));
             }
+            Step::Retrain => self.index.retrain().unwrap(),
             Step::Clear => {
                 self.index.clear().unwrap();
                 self.model.clear();
@@ -183,6 +189,10 @@ impl Twin {
         if let Some(ef) = asked.ef {
             params = params.ef(ef);
         }
+        let reranked = index.encoding() != Encoding::F32;
+        if reranked {
+            params = params.rerank(1e6);
+        }
         match asked.filter {
             0 => {}
             1 => params = params.filter(Filter::by(&thirds)),
@@ -195,7 +205,7 @@ impl Twin {
         let unlimited = index.search(&query, &params).unwrap();
         assert_eq!(unlimited.len(), expected.len(), "min(k, live matching)");
         self.right(&query, &unlimited, matches);
-        let graph = index.kind() == IndexKind::Hnsw && !asked.exact && asked.ef != Some(usize::MAX);
+        let graph = index.kind() == IndexKind::Hnsw && !asked.exact && asked.ef != Some(usize::MAX) && !reranked;
         if !graph {
             self.same(&unlimited, &expected);
         }
@@ -235,16 +245,27 @@ impl Twin {
 
 #[test]
 fn every_history_ends_as_the_model_says() {
+    run(400, vec![Encoding::F32]);
+}
+
+#[test]
+fn every_history_ends_as_the_model_says_in_other_encodings() {
+    run(400, vec![Encoding::F16, Encoding::Int8, Encoding::Int4, Encoding::Bits1]);
+}
+
+fn run(cases: u32, encodings: Vec<Encoding>) {
     let kind = prop_oneof![1 => Just(IndexKind::Flat), 3 => Just(IndexKind::Hnsw)];
     let metric = prop::sample::select(Metric::ALL.to_vec());
     let dimension = prop::sample::select(vec![1usize, 3, 17]);
-    let strategy = (kind, metric, dimension, 2..6usize, steps());
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
+    let strategy = (kind, metric, dimension, 2..6usize, prop::sample::select(encodings), steps());
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-    let outcome = runner.run(&strategy, |(kind, metric, dimension, m, steps)| {
+    let outcome = runner.run(&strategy, |(kind, metric, dimension, m, encoding, steps)| {
         let builder = Index::builder(dimension, metric).kind(kind).m(m).ef_construction(8).ef(4).threads(1);
-        let mut twin = Twin { index: builder.build().unwrap(), model: BTreeMap::new(), dimension, metric };
+        let originals = if encoding == Encoding::F32 { Originals::None } else { Originals::F32 };
+        let index = builder.encoding(encoding).originals(originals).build().unwrap();
+        let mut twin = Twin { index, model: BTreeMap::new(), dimension, metric };
         for step in &steps {
             twin.take(step);
         }

@@ -5,7 +5,7 @@ use crate::common::random::Random;
 use crate::common::top;
 use half::f16;
 use std::path::Path;
-use twindex::{Index, Metric, OpenOptions, Residency};
+use twindex::{Encoding, Index, IndexKind, Metric, OpenOptions, Originals, Residency};
 
 const DIMENSION: usize = 384;
 
@@ -74,6 +74,72 @@ fn the_graph_finds_the_truth_in_real_embeddings() {
     let stats = index.stats().unwrap();
     assert_eq!((stats.rows, stats.tombstones, stats.unreachable), (7000, 0, 0));
     index.verify().unwrap();
+}
+
+/// The share of the true `k` nearest, by keys, in lists of hits.
+fn share(lists: &[Vec<twindex::Hit>], truth: &[Vec<u64>], k: usize) -> f64 {
+    let found = lists.iter().zip(truth).map(|(hits, truth)| {
+        assert_well_formed(hits);
+        assert_eq!(hits.len(), k);
+        hits.iter().filter(|hit| truth[..k].contains(&hit.key)).count()
+    });
+    found.sum::<usize>() as f64 / (k * truth.len()) as f64
+}
+
+/// Scans of codes, and with the exact distances of some more: recall@100 against the bundled truth.
+#[test]
+fn codes_find_the_truth_in_real_embeddings() {
+    let rows: Vec<f32> = npy("base.f16.npy", |bytes| f16::from_le_bytes(bytes).to_f32());
+    let queries: Vec<f32> = npy("queries.f16.npy", |bytes| f16::from_le_bytes(bytes).to_f32());
+    let ids: Vec<i32> = npy("truth.i32.npy", i32::from_le_bytes);
+    let truth: Vec<Vec<u64>> = ids.chunks(100).map(|ids| ids.iter().map(|&id| id as u64).collect()).collect();
+    for (encoding, by_code, oversample, reranked) in [
+        (Encoding::F16, 0.999, 1.0, 0.999),
+        (Encoding::Int8, 0.994, 1.2, 0.9995),
+        (Encoding::Int4, 0.95, 1.2, 0.994),
+        (Encoding::Bits1, 0.68, 10.0, 0.995),
+    ] {
+        let index = Index::builder(DIMENSION, Metric::InnerProduct).kind(IndexKind::Flat);
+        let index = index.encoding(encoding).originals(Originals::F16).build().unwrap();
+        index.add_batch(&(0..10_000).collect::<Vec<_>>(), &rows).unwrap();
+        let ask = |params| share(&index.search_batch(&queries, &params).unwrap(), &truth, 100);
+        let (codes, exact) = (ask(top(100)), ask(top(100).rerank(oversample)));
+        eprintln!("{encoding}: recall@100 {codes:.4} by codes, {exact:.4} reranked at {oversample}");
+        assert!(codes >= by_code && exact >= reranked, "{encoding}: {codes} by codes, {exact} reranked");
+        assert!(exact >= codes, "{encoding}: reranking loses hits");
+    }
+}
+
+/// Graphs built on codes lead to the truth as those built on the vectors do.
+#[test]
+fn graphs_on_codes_lose_little_on_real_embeddings() {
+    const ROWS: usize = 3000;
+    let rows: Vec<f32> = npy("base.f16.npy", |bytes| f16::from_le_bytes(bytes).to_f32());
+    let rows = &rows[..ROWS * DIMENSION];
+    let queries: Vec<f32> = npy("queries.f16.npy", |bytes| f16::from_le_bytes(bytes).to_f32());
+    let mut found = Vec::new();
+    let mut truth: Vec<Vec<u64>> = Vec::new();
+    for encoding in Encoding::ALL {
+        let originals = if encoding == Encoding::F32 { Originals::None } else { Originals::F16 };
+        let index = Index::builder(DIMENSION, Metric::InnerProduct).m(16).ef_construction(80).originals(originals);
+        let index = index.encoding(encoding).build().unwrap();
+        index.add_batch(&(0..ROWS as u64).collect::<Vec<_>>(), rows).unwrap();
+        if encoding == Encoding::F32 {
+            let exact = index.search_batch(&queries, &top(10).exact(true)).unwrap();
+            truth = exact.iter().map(|hits| hits.iter().map(|hit| hit.key).collect()).collect();
+        }
+        let ask = |params| share(&index.search_batch(&queries, &params).unwrap(), &truth, 10);
+        let (codes, exact) = (ask(top(10).ef(64)), ask(top(10).ef(64).rerank(4.0)));
+        eprintln!("{encoding}: recall@10 {codes:.4} at ef 64, {exact:.4} reranked");
+        found.push((encoding, codes, exact));
+        index.verify().unwrap();
+    }
+    let floats = found[0].1;
+    assert!(floats >= 0.95, "{found:?}");
+    // One query in two hundred is half a per cent.
+    for ((encoding, _, exact), less) in found.iter().zip([0.0, 0.005, 0.005, 0.01, 0.06]) {
+        assert!(*exact >= floats - less, "{encoding}: {found:?}");
+    }
 }
 
 // B95. A hundred copies of one vector, and rows around it: neither an island nor a wall.

@@ -4,6 +4,7 @@
 
 #![expect(unsafe_code, reason = "a global allocator is unsafe by nature")]
 
+mod encodings;
 #[path = "../common/random.rs"]
 mod random;
 
@@ -228,6 +229,16 @@ fn opening_a_mapped_file_takes_no_memory_for_its_rows() {
         }
         assert!(peaks[1] < peaks[0] + 4096, "{kind}: {peaks:?} bytes for 100 and 4000 rows");
     }
+}
+
+/// Where a section lies in a file, by its tag.
+fn section(bytes: &[u8], tag: u32) -> std::ops::Range<usize> {
+    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let table = number(24);
+    let entries = (table..bytes.len() - 8).step_by(32);
+    let entry = entries.into_iter().find(|&at| bytes[at..at + 4] == tag.to_le_bytes()).expect("the file has it");
+    let from = number(entry + 8);
+    from..from + number(entry + 16)
 }
 
 /// Sets a number in a file's META and puts the checksums of the head right.

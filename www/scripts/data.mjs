@@ -45,6 +45,7 @@ export async function buildData(www) {
   const made = digest([
     ...['base.f16.npy', 'queries.f16.npy', 'texts.txt', 'queries.txt'].map((name) => readFileSync(join(set, name))),
     readFileSync(join(www, 'node_modules', 'twindex', 'dist', 'twindex.wasm')),
+    readFileSync(join(www, 'node_modules', 'twindex', 'dist', 'twindex-relaxed-simd.wasm')),
     readFileSync(new URL(import.meta.url)),
   ]);
   try {

@@ -115,8 +115,8 @@ pub struct Build {
     /// Field of a JSON line that holds the vector [default: embedding]
     #[arg(long)]
     pub field: Option<String>,
-    /// Write {rows, dimension, metric, encoding, originals, seconds, cpu_seconds, peak_rss_bytes, file_bytes} here (- for
-    /// standard output)
+    /// Write {rows, dimension, metric, encoding, originals, seconds, cpu_seconds, peak_rss_bytes, file_bytes} here
+    /// (- for standard output)
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
 }
@@ -129,8 +129,8 @@ pub struct Bench {
     /// Queries, in any format that build reads
     #[arg(long, value_name = "FILE")]
     pub queries: PathBuf,
-    /// Nearest row numbers of each query, at least k columns [default: found by a scan of the originals, or of the codes
-    /// where there are none]
+    /// Nearest row numbers of each query, at least k columns [default: found by a scan of the originals, or of the
+    /// codes where there are none]
     #[arg(long, value_name = "FILE.npy")]
     pub truth: Option<PathBuf>,
     /// Keys of the rows that the truth numbers, as given to build [default: the row numbers]
@@ -148,8 +148,8 @@ pub struct Bench {
     /// Find so many times k rows by their codes, and the best k of them by their originals [default: no reranking]
     #[arg(long, value_name = "OVERSAMPLE", value_parser = oversample)]
     pub rerank: Option<f32>,
-    /// The vectors the index was built from, in the order of their addition: .npy (f2, f4) or .fbin, mapped into memory.
-    /// For an index that does not keep them itself
+    /// The vectors the index was built from, in the order of their addition, where it does not keep them itself: .npy
+    /// (f2, f4) or .fbin, mapped into memory
     #[arg(long, value_name = "FILE")]
     pub originals: Option<PathBuf>,
     /// Search the file where it is, mapped into memory (the default)
@@ -167,7 +167,8 @@ pub struct Bench {
     /// Rounds; their median is reported. Measurements take turns within a round
     #[arg(long, value_parser = between(1, 1000), default_value_t = 5)]
     pub rounds: usize,
-    /// Write {open_ms, peak_rss_bytes, index_bytes, encoding, originals, truth, results: […]} here (- for standard output)
+    /// Write {open_ms, peak_rss_bytes, index_bytes, encoding, originals, truth, results: […]} here (- for standard
+    /// output)
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
     /// Write the results as a table here (- for standard output)
@@ -202,12 +203,12 @@ pub struct Search {
     /// Find so many times k rows by their codes, and the best k of them by their originals [default: no reranking]
     #[arg(long, value_name = "OVERSAMPLE", value_parser = oversample)]
     pub rerank: Option<f32>,
-    /// The vectors the index was built from, in the order of their addition: .npy (f2, f4) or .fbin, mapped into memory.
-    /// For an index that does not keep them itself
+    /// The vectors the index was built from, in the order of their addition, where it does not keep them itself: .npy
+    /// (f2, f4) or .fbin, mapped into memory
     #[arg(long, value_name = "FILE")]
     pub originals: Option<PathBuf>,
-    /// Print a JSON line per query: {query, hits: [{key, distance, reranked}]}; with --like also its source, original or
-    /// code
+    /// Print a JSON line per query: {query, hits: [{key, distance, reranked}]}; with --like also its source, original
+    /// or code
     #[arg(long)]
     pub json: bool,
 }

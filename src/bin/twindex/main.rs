@@ -5,7 +5,7 @@
 //! | [`args`] | the commands and their options |
 //! | [`build`], [`bench`], [`search`], [`inspect`], [`demo`] | one command each (`inspect`: `info` and `verify`) |
 //! | [`measure`] | timing queries, recall |
-//! | [`data`] | reading queries and ground truth whole |
+//! | [`data`] | opening an index with its originals, reading queries and ground truth whole |
 //! | [`output`] | standard output, files, progress bars, numbers for people |
 //! | [`resources`] | CPU time and memory of this process |
 //! | [`failure`] | what went wrong, on one line, and the exit code |
