@@ -82,8 +82,8 @@ const TILE: usize = 32;
 const SCAN: usize = 256;
 /// Rows prefetched ahead of the ones being scored.
 const AHEAD: usize = 4;
-/// Bytes prefetched ahead in a run of rows: the hardware alone, which stops at each page, leaves a fifth to a third of the
-/// memory's speed unused where rows are small (measured: f16 79 → 59 ns a row of 384 components, int4 21 → 16).
+/// Bytes prefetched ahead in a run of rows: the hardware alone, which stops at each page, leaves a fifth to a third of
+/// the memory's speed unused where rows are small (measured: f16 79 → 59 ns a row of 384 components, int4 21 → 16).
 const SCAN_AHEAD: usize = 4096;
 /// Cache lines prefetched of each row; the hardware follows the rest.
 const LINES: usize = 8;

@@ -1,8 +1,8 @@
 //! How a vector becomes a row of bytes, and how far a query is from such a row.
 //!
 //! A [`Codec`] knows the metric and the encoding, and nothing of where rows live: it is handed the bytes. Cosine needs
-//! one *factor* a row (1/‖x‖) for floats, kept beside the rows and not in them, so that an `f32` row is the vector as it
-//! came. A quantized row carries its two factors itself, behind its code.
+//! one *factor* a row (1/‖x‖) for floats, kept beside the rows and not in them, so that an `f32` row is the vector as
+//! it came. A quantized row carries its two factors itself, behind its code.
 //!
 //! | module | encoding | row | distances |
 //! |---|---|---|---|
@@ -85,7 +85,8 @@ pub(crate) fn norm_limit(metric: Metric) -> f64 {
     }
 }
 
-/// The norm of a vector in `f64`, once it is known to be fit for `metric` and no longer than `limit`. `component(i)` gives component i of `len`.
+/// The norm of a vector in `f64`, once it is known to be fit for `metric` and no longer than `limit`. `component(i)`
+/// gives component i of `len`.
 ///
 /// Errors name row 0; a batch puts the right row in.
 pub(crate) fn checked_norm(

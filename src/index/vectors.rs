@@ -487,6 +487,10 @@ impl Vectors {
             fingerprints.truncate(rows);
         }
         *self.count.get_mut() = rows;
+        if rows == 0 {
+            // The next centre is learned from the next rows.
+            *self = Vectors::new(&self.settings, &self.chunks)?;
+        }
         self.each_mut(|coded| {
             coded.truncate(rows);
             Ok(())
