@@ -1,8 +1,9 @@
-//! Kernels by encoding, level and dimension: rows in cache, and rows spread over 64 MiB, in order and scattered; and what
-//! it takes to arrange a query.
+//! Kernels by encoding, level and dimension: rows in cache, and rows spread over 64 MiB, in order and scattered; and
+//! what it takes to arrange a query.
 //!
-//! `cargo bench --bench kernels -- avx2` picks a level, `-- '/384/'` a dimension, `-- cache/768/int4` an encoding. Times
-//! are for a pass over the rows; the throughput is in rows a second (its inverse: time a row) and bytes of rows a second.
+//! `cargo bench --bench kernels -- avx2` picks a level, `-- '/384/'` a dimension, `-- cache/768/int4` an encoding.
+//! Times are for a pass over the rows; the throughput is in rows a second (its inverse: time a row) and bytes of rows a
+//! second.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

@@ -1,9 +1,9 @@
 //! The most memory an index takes over its whole life, one process a life:
 //! `cargo bench --bench life -- BASE.npy QUERIES.npy flat|hnsw ENCODING none|f16|f32`.
 //!
-//! Vectors are read and added in batches, the index is saved and closed, opened again read-only from the mapped file, and
-//! asked 1,000 queries for 10 hits (reranked twofold where there are originals). The peak of the resident set, the pages
-//! of the mapped file that were touched among them, is printed as a share of the vectors as f32.
+//! Vectors are read and added in batches, the index is saved and closed, opened again read-only from the mapped file,
+//! and asked 1,000 queries for 10 hits (reranked twofold where there are originals). The peak of the resident set, the
+//! pages of the mapped file that were touched among them, is printed as a share of the vectors as f32.
 
 use std::path::Path;
 use twindex::dataset::{DEFAULT_FIELD, VectorReader};

@@ -69,8 +69,8 @@
 //!
 //! **The graph** of an index with codes is built on the codes alone: the same distances lead a search and chose the
 //! links. On those embeddings (384 dimensions, m 16, `ef_construction` 200) a search at `ef` 64 that reranks twofold
-//! finds 0.971 of the 10 nearest with `Int8` and 0.969 with `Int4`, where `F32` finds 0.971; so originals need not be in
-//! memory for the graph's sake, and building is quicker than on floats.
+//! finds 0.971 of the 10 nearest with `Int8` and 0.969 with `Int4`, where `F32` finds 0.971; so originals need not be
+//! in memory for the graph's sake, and building is quicker than on floats.
 //!
 //! # The map
 //!

@@ -5,8 +5,8 @@
 //!                                       └─ a tile of rows ─▶ Target: the codec, with the query
 //! ```
 //!
-//! Each arrow is a virtual call: one for a list of ids, three for a tile of 32, none for a row. So there is one scorer,
-//! whatever the codec and the rows, and what a row takes is compiled once for a codec. A batch of ids leaves room for
+//! Each arrow is a virtual call: one for a list of ids, three for a tile of 32, none for a row; a scan makes one for all
+//! the rows that lie one after the other. So there is one scorer, whatever the codec and the rows, and what a row takes is compiled once for a codec. A batch of ids leaves room for
 //! what makes scoring quick: addresses are resolved first, rows ahead are prefetched, four rows share one pass over the
 //! query, and rows that are not resident are read sorted and coalesced.
 
@@ -89,6 +89,10 @@ trait Target {
 
     /// Distances to as many rows as `out` has places. `scattered`: worth prefetching.
     fn score(&self, which: Which, rows: &[&[u8]], scattered: bool, factors: &[f32], out: &mut [f32]);
+
+    /// Distances from the query to the rows that `run` begins with, as many as `out` has places; what lies behind them
+    /// is prefetched. `first` is the id of the first.
+    fn score_run(&self, run: &[u8], first: u32, factors: &dyn Factors, out: &mut [f32]);
 }
 
 /// What a [`Target`] reuses.
@@ -137,6 +141,28 @@ impl<C: Codec> Target for Prepared<'_, C> {
             *out = codec.distance(kernels, query, row, factor);
         }
     }
+
+    fn score_run(&self, run: &[u8], first: u32, factors: &dyn Factors, out: &mut [f32]) {
+        let (codec, kernels, query) = (self.codec, self.kernels, &self.queries.query);
+        let (stride, has_factors) = (codec.stride(), codec.has_factors());
+        let count = out.len();
+        let (fours, tail) = out.as_chunks_mut::<4>();
+        for (i, (out, four)) in fours.iter_mut().zip(run.chunks_exact(4 * stride)).enumerate() {
+            if let Some(next) = run.get(4 * i * stride + SCAN_AHEAD..).and_then(|next| next.get(..4 * stride)) {
+                kernels.prefetch(next, usize::MAX);
+            }
+            let mut of_four = [1.0; 4];
+            if has_factors {
+                factors.gather_run(first + 4 * i as u32, &mut of_four);
+            }
+            let rows = std::array::from_fn(|j| &four[j * stride..][..stride]);
+            *out = codec.distance_x4(kernels, query, rows, of_four);
+        }
+        let at = count - tail.len();
+        for (i, (out, row)) in (at..).zip(tail.iter_mut().zip(run.chunks_exact(stride).skip(at))) {
+            *out = codec.distance(kernels, query, row, factors.factor(first + i as u32));
+        }
+    }
 }
 
 /// What a [`RowScorer`] reuses from one query to the next.
@@ -160,6 +186,9 @@ const TILE: usize = 32;
 const SCAN: usize = 256;
 /// Rows prefetched ahead of the ones being scored.
 const AHEAD: usize = 4;
+/// Bytes prefetched ahead in a run of rows: the hardware alone, which stops at each page, leaves a fifth to a third of the
+/// memory's speed unused where rows are small (measured: f16 79 → 59 ns a row of 384 components, int4 21 → 16).
+const SCAN_AHEAD: usize = 4096;
 /// Cache lines prefetched of each row; the hardware follows the rest.
 const LINES: usize = 8;
 
@@ -214,16 +243,11 @@ impl Scorer for RowScorer<'_> {
         let mut at = 0;
         while at < out.len() {
             let id = first + at as u32;
-            let Some(run) = self.rows.run(id, (out.len() - at) as u32) else { break };
-            let n = run.len() / stride;
-            let tiles = run.chunks(TILE * stride).zip(out[at..at + n].chunks_mut(TILE));
-            for ((run, out), first) in tiles.zip((id..).step_by(TILE)) {
-                let mut rows: [&[u8]; TILE] = [&[]; TILE];
-                rows.iter_mut().zip(run.chunks_exact(stride)).for_each(|(place, row)| *place = row);
-                let mut factors = [1.0; TILE];
-                self.factors.gather_run(first, &mut factors[..out.len()]);
-                self.target.score(Which::Query, &rows[..out.len()], false, &factors[..out.len()], out);
-            }
+            let wanted = out.len() - at;
+            // With some rows beyond, to be prefetched for the call that follows.
+            let Some(run) = self.rows.run(id, (wanted + SCAN_AHEAD.div_ceil(stride) + 4) as u32) else { break };
+            let n = wanted.min(run.len() / stride);
+            self.target.score_run(run, id, self.factors, &mut out[at..at + n]);
             at += n;
         }
         if at < out.len() {

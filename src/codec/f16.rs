@@ -1,8 +1,8 @@
 //! The `f16` encoding: a row is the components in half precision (IEEE 754 binary16), little-endian.
 //!
-//! Half precision keeps 11 bits and reaches from 6.1·10⁻⁵ to 65,504. What lies below is stored as zero (subnormal numbers
-//! would slow every kernel that widens in software), what lies beyond is refused. Under [`Metric::Cosine`] a row is
-//! normalised first, so that its scale does not matter; its factor is 1/norm of what was stored.
+//! Half precision keeps 11 bits and reaches from 6.1·10⁻⁵ to 65,504. What lies below is stored as zero (subnormal
+//! numbers would slow every kernel that widens in software), what lies beyond is refused. Under [`Metric::Cosine`] a
+//! row is normalised first, so that its scale does not matter; its factor is 1/norm of what was stored.
 
 use super::{Codec, checked_norm, checked_vector_norm, finish, norm_limit, squared_norm};
 use crate::error::{Error, Result, Scientific};

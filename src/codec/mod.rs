@@ -1,8 +1,8 @@
 //! How a vector becomes a row of bytes, and how far a query is from such a row.
 //!
 //! A [`Codec`] knows the metric and the encoding, and nothing of where rows live: it is handed the bytes. Cosine needs
-//! one *factor* a row (1/‖x‖) for floats, kept beside the rows and not in them, so that an `f32` row is the vector as it
-//! came. A quantized row carries its two factors itself, behind its code.
+//! one *factor* a row (1/‖x‖) for floats, kept beside the rows and not in them, so that an `f32` row is the vector as
+//! it came. A quantized row carries its two factors itself, behind its code.
 //!
 //! | module | encoding | row | distances |
 //! |---|---|---|---|
@@ -85,12 +85,15 @@ pub(crate) fn norm_limit(metric: Metric) -> f64 {
     }
 }
 
+<<<<<<< HEAD
 /// [`checked_norm`] of a vector that is one already.
 #[inline(never)]
 pub(crate) fn checked_vector_norm(vector: &[f32], dimension: usize, metric: Metric, limit: f64) -> Result<f64> {
     checked_norm(vector.len(), |i| vector[i], dimension, metric, limit)
 }
 
+=======
+>>>>>>> quant
 /// The norm of a vector in `f64`, once it is known to be fit for `metric` and no longer than `limit`. `component(i)`
 /// gives component i of `len`.
 ///

@@ -7,12 +7,13 @@
 //! ```
 //!
 //! **Encoding.** The centre is taken off (under cosine, from the normalised vector), the rest rotated, so that its
-//! components are alike and near normal. A row's grid is the one, of some two dozen widths tried, whose point g nearest to
-//! r has the largest cosine with r. What is kept besides the code are two f32:
+//! components are alike and near normal. A row's grid is the one, of some two dozen widths tried, whose point g nearest
+//! to r has the largest cosine with r. What is kept besides the code are two f32:
 //!
 //! - f = ‖r‖² / ⟨r, g⟩: f·g is the reconstruction whose inner product with r itself is exact, which makes the
-//!   estimate unbiased: Gao and Long, "RaBitQ" (2024), §3.2, and with several bits "Practical and Asymptotically Optimal
-//!   Quantization of High-Dimensional Vectors" (2024), §3; the search for the width is theirs too, made cheaper.
+//!   estimate unbiased: Gao and Long, "RaBitQ" (2024), §3.2, and with several bits "Practical and Asymptotically
+//!   Optimal Quantization of High-Dimensional Vectors" (2024), §3; the search for the width is theirs too, made
+//!   cheaper.
 //! - o, the metric's own: ‖r‖² for L2, ⟨μ, x − μ⟩ otherwise.
 //!
 //! **Distance.** A query q is centred and rotated likewise, and rounded to integers u of more bits than rows have, in

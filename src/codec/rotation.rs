@@ -1,8 +1,8 @@
 //! A random rotation that costs O(d log d) and no padding: sign flips and fast Walsh–Hadamard transforms.
 //!
 //! A rotation changes no distance. It spreads what is concentrated in a few components over all of them, so that one
-//! grid fits every component of a row. A Hadamard transform needs a power of two, p; other dimensions are covered by two
-//! windows of p components, at the head and at the tail, in turn:
+//! grid fits every component of a row. A Hadamard transform needs a power of two, p; other dimensions are covered by
+//! two windows of p components, at the head and at the tail, in turn:
 //!
 //! ```text
 //! d = 768, p = 512     ├─────────── head ───────────┤

@@ -171,8 +171,8 @@ impl IndexBuilder {
         self
     }
 
-    /// Decides the levels of rows in the graph, and the rotation of quantized vectors. With one thread, the same input and seed give the same bytes. Default
-    /// 0.
+    /// Decides the levels of rows in the graph, and the rotation of quantized vectors. With one thread, the same input
+    /// and seed give the same bytes. Default 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.params.seed = seed;
         self.vectors.seed = seed;
@@ -294,9 +294,9 @@ impl<'a> SearchParams<'a> {
         self
     }
 
-    /// Takes the best ⌈oversample · k⌉ rows by their codes, computes their exact distances from the originals, and keeps
-    /// the best `k` of those. 1 to 1,000,000; at least as many candidates are kept as `ef`. Where distances are exact
-    /// anyway, it makes no difference.
+    /// Takes the best ⌈oversample · k⌉ rows by their codes, computes their exact distances from the originals, and
+    /// keeps the best `k` of those. 1 to 1,000,000; at least as many candidates are kept as `ef`. Where distances are
+    /// exact anyway, it makes no difference.
     ///
     /// Each candidate takes one read of an original: in memory while the index grows, a page or two of a mapped file.
     pub fn rerank(mut self, oversample: f32) -> Self {
@@ -637,21 +637,30 @@ impl<S: Storage + ?Sized> Index<S> {
     ///
     /// More copies of one vector than `ef_construction` may stay out of the graph's reach even so; scans find them.
     ///
+    /// Originals that were attached are let go where rows move: theirs are no longer in the same places.
+    ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::OutOfMemory`], with every vector still there.
     pub fn compact(&mut self) -> Result<()> {
         let chunks = self.config.chunks.clone();
-        self.growing_mut("compact")?.compact(&chunks)
+        let growing = self.growing_mut("compact")?;
+        let renumbers = !growing.snapshot().sees_all();
+        growing.compact(&chunks)?;
+        if renumbers {
+            self.attached = None;
+        }
+        Ok(())
     }
 
     /// Learns anew what quantized vectors are centred on, from all of them, and encodes them again; the graph stays.
     /// Worth it where the vectors added first were not like the rest. Without centring it does nothing.
     ///
     /// From the originals where the index keeps them; otherwise from what the codes stand for, which rounds a second
-    /// time. Meanwhile there are two codes of every row.
+    /// time, and of `bits1` leaves little. Meanwhile there are two codes of every row.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::OutOfMemory`], with everything as it was.
+    /// [`Error::ReadOnly`]; [`Error::OutOfMemory`]; [`Error::NormTooLarge`] where a vector near that limit decodes to
+    /// one beyond it. Everything is then as it was.
     pub fn retrain(&mut self) -> Result<()> {
         self.growing_mut("retrain")?.retrain()?;
         self.scratch.clear();
@@ -665,6 +674,7 @@ impl<S: Storage + ?Sized> Index<S> {
     pub fn clear(&mut self) -> Result<()> {
         let empty = Growing::new(&self.config)?;
         *self.growing_mut("clear")? = empty;
+        self.attached = None;
         self.scratch.clear();
         Ok(())
     }
@@ -794,7 +804,9 @@ impl<S: Storage + ?Sized> Index<S> {
                 current.scorable(kernels).with_vector(query, scorer, |scorer| {
                     search::search(&view, scorer, params, k, self.config.ef, buffers)
                 })?;
-                Ok(current.is_staged() || self.config.vectors.encoding == Encoding::F32)
+                let VectorSettings { encoding, originals, .. } = self.config.vectors;
+                // Originals in f16 count from the first row on, not from when the rows are encoded.
+                Ok(encoding == Encoding::F32 || current.is_staged() && originals != Originals::F16)
             }
             State::Frozen(frozen) => {
                 let segment = frozen.segment();

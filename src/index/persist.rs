@@ -91,8 +91,8 @@ impl OpenOptions {
         self
     }
 
-    /// Read and check every byte and every link first, as [`Index::verify`] does. Without it opening takes constant time,
-    /// and damaged vectors give wrong distances.
+    /// Read and check every byte and every link first, as [`Index::verify`] does. Without it opening takes constant
+    /// time, and damaged vectors give wrong distances.
     pub fn verify(mut self, verify: bool) -> Self {
         self.verify = verify;
         self

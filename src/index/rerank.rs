@@ -2,9 +2,11 @@
 //!
 //! | originals | where |
 //! |---|---|
-//! | the codes themselves | encoding `f32`, and rows whose centre is still to be learned: distances are exact already |
+//! | the codes themselves | encoding `f32`: distances are exact already |
 //! | kept | in the index, as f32 or f16: memory while it grows, the section ORIGINALS of a file afterwards |
 //! | attached | a file of vectors in a storage of its own: checked, row by row, against the fingerprints in the index |
+//!
+//! Without any of these reranking is refused, also while rows are staged and distances exact for a while.
 //!
 //! Only the rows asked for are read, sorted and coalesced. So what lies in a file, or beyond JavaScript, stays there.
 

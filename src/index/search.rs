@@ -61,8 +61,8 @@ enum Matching<'a> {
     By(&'a (dyn Fn(u64) -> bool + Sync)),
 }
 
-/// Finds the `k` rows nearest to the query, which `scorer` has already, and leaves them in `scratch.candidates`, nearest
-/// first.
+/// Finds the `k` rows nearest to the query, which `scorer` has already, and leaves them in `scratch.candidates`,
+/// nearest first.
 pub fn search(
     view: &View<'_>,
     scorer: &mut dyn Scorer,

@@ -34,8 +34,8 @@ pub struct Stats {
     pub levels: Vec<u64>,
     /// `degrees[d]` live rows have d links on level 0. Empty without a graph.
     pub degrees: Vec<u64>,
-    /// Live rows no graph search can reach; a scan finds them, `compact` links them in again. 0 while the first rows are
-    /// kept as they came: all are scanned, until they are encoded and linked.
+    /// Live rows no graph search can reach; a scan finds them, `compact` links them in again. 0 while the first rows
+    /// are kept as they came: all are scanned, until they are encoded and linked.
     pub unreachable: u64,
 }
 

@@ -380,8 +380,8 @@ impl Vectors {
 
     /// Encodes `rows` vectors, which `vector` gives by id, around the mean of those that count.
     ///
-    /// Vectors more than [`OUTLYING`] times as long as the average are left out of the mean: one of a thousand times the
-    /// length among a thousand would move it as far as the others reach, and double their error.
+    /// Vectors more than [`OUTLYING`] times as long as the average are left out of the mean: one of a thousand times
+    /// the length among a thousand would move it as far as the others reach, and double their error.
     fn encode_all(&self, rows: u32, counts: &dyn Fn(u32) -> bool, vector: &dyn Fn(u32, &mut [f32])) -> Result<Coded> {
         let norm_of = |x: &[f32]| x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
         let mut buffer = vec![0.0; self.settings.dimension];
@@ -487,6 +487,10 @@ impl Vectors {
             fingerprints.truncate(rows);
         }
         *self.count.get_mut() = rows;
+        if rows == 0 {
+            // The next centre is learned from the next rows.
+            *self = Vectors::new(&self.settings, &self.chunks)?;
+        }
         self.each_mut(|coded| {
             coded.truncate(rows);
             Ok(())

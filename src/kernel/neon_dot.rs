@@ -1,5 +1,5 @@
-//! NEON with the dot product of bytes (`sdot`): sixteen products in four lanes by one instruction, which most 64-bit ARM
-//! processors since 2018 have. A level of its own it is not: what [`neon`](super::neon) has serves the rest.
+//! NEON with the dot product of bytes (`sdot`): sixteen products in four lanes by one instruction, which most 64-bit
+//! ARM processors since 2018 have. A level of its own it is not: what [`neon`](super::neon) has serves the rest.
 //!
 //! A query for int8 codes has more than 8 bits a component, so it comes as digits, and each digit has lanes of its own.
 

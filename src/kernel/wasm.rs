@@ -275,8 +275,8 @@ fn sum_i64(lanes: v128) -> i64 {
 const INT4_WORDS: usize = 2 * VECTOR;
 
 /// A vector of codes is read as eight 16-bit lanes of four nibbles each, and the words of the query are in the order of
-/// that: four vectors for each 16 bytes, one for the lowest nibbles of all lanes, one for the next, and so on. Where the
-/// bytes of a row are no multiple of 16, the last group has zeros where there are none.
+/// that: four vectors for each 16 bytes, one for the lowest nibbles of all lanes, one for the next, and so on. Where
+/// the bytes of a row are no multiple of 16, the last group has zeros where there are none.
 fn arrange_int4(values: &[i8], query: &mut Int4Query) {
     let half = values.len().div_ceil(2);
     query.dimension = values.len();

@@ -1,12 +1,12 @@
 //! Relaxed WebAssembly SIMD: products of bytes, two to a 16-bit lane, by one instruction. That is what int4 codes need;
 //! for all else, what [`wasm`] has is as fast or faster.
 //!
-//! What the instruction gives is left to the engine where a byte of its second operand has its top bit set, and where the
-//! sum of two products leaves 16 bits. Neither happens here: the second operand is a nibble, and two products of nibbles
-//! and bytes stay within ±2 · 15 · 128. So the results are those of every level. Relaxed multiply-add is not used, since
-//! it may round once or twice; nor is the instruction that adds four products to a 32-bit lane, which engines without a
-//! matching one of the processor's make slower than this (and of which the baseline compiler of V8 11.3 loses the sum so
-//! far).
+//! What the instruction gives is left to the engine where a byte of its second operand has its top bit set, and where
+//! the sum of two products leaves 16 bits. Neither happens here: the second operand is a nibble, and two products of
+//! nibbles and bytes stay within ±2 · 15 · 128. So the results are those of every level. Relaxed multiply-add is not
+//! used, since it may round once or twice; nor is the instruction that adds four products to a 32-bit lane, which
+//! engines without a matching one of the processor's make slower than this (and of which the baseline compiler of V8
+//! 11.3 loses the sum so far).
 
 use super::wasm::{self, VECTOR, load, load_end, sum_i32};
 use super::{Int4Query, Kernels, Level, scalar};
@@ -54,7 +54,8 @@ fn sum_int4<const N: usize>(query: &Int4Query, rows: [&[u8]; N]) -> [i32; N] {
     lanes.map(sum_i32)
 }
 
-/// Vectors of codes whose products are sure to fit in 16-bit lanes: each adds four to a lane, and 4 · 4 · 128 · 15 < 2¹⁵.
+/// Vectors of codes whose products are sure to fit in 16-bit lanes: each adds four to a lane, and 4 · 4 · 128 · 15 <
+/// 2¹⁵.
 const INT4_VECTORS: usize = 4;
 
 /// The products of 32 nibbles, four to a lane.

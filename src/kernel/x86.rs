@@ -351,8 +351,9 @@ fn arrange_digit(values: &[i8], components: &mut [i8], digit: impl Fn(i8) -> i8)
     for (values, vectors) in values.chunks(BITS).zip(vectors.as_chunks_mut::<8>().0) {
         let mut digits = [0; BITS];
         digits.iter_mut().zip(values).for_each(|(to, &value)| *to = digit(value));
-        // Register m holds bytes 16 · m to 16 · m + 15 of either half. Interleaving registers m and m + 4 takes byte i of
-        // a half to 2 · i mod 127: four times, and the upper four bits of i, which tell the byte of a row, are the lower.
+        // Register m holds bytes 16 · m to 16 · m + 15 of either half. Interleaving registers m and m + 4 takes byte i
+        // of a half to 2 · i mod 127: four times, and the upper four bits of i, which tell the byte of a row, are the
+        // lower.
         let (sixteens, _) = bytemuck::cast_slice(&digits).as_chunks();
         let mut registers = [_mm256_setzero_si256(); 8];
         for (m, register) in registers.iter_mut().enumerate() {

@@ -1,7 +1,8 @@
-//! AVX-512: the 16 lanes of a row are one 512-bit register, so four rows are four independent chains of additions. A tail
-//! is read by masked loads, which touch no byte outside the row.
+//! AVX-512: the 16 lanes of a row are one 512-bit register, so four rows are four independent chains of additions. A
+//! tail is read by masked loads, which touch no byte outside the row.
 //!
-//! The level asks for what processors have from Ice Lake and Zen 4 on: on earlier ones 512-bit arithmetic slowed the clock.
+//! The level asks for what processors have from Ice Lake and Zen 4 on: on earlier ones 512-bit arithmetic slowed the
+//! clock.
 //!
 //! | rows of | a step |
 //! |---|---|
@@ -211,8 +212,8 @@ fn int4<const N: usize>(query: &Int4Query, rows: [&[u8]; N]) -> [__m512i; N] {
     sums.map(|[low, high]| _mm512_add_epi32(low, _mm512_srai_epi32::<4>(high)))
 }
 
-/// Products of the two unsigned vectors that `split` makes of each block of a row with one vector of `low` and of `high`,
-/// summed apart.
+/// Products of the two unsigned vectors that `split` makes of each block of a row with one vector of `low` and of
+/// `high`, summed apart.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn sum_products<const N: usize>(

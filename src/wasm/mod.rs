@@ -324,8 +324,8 @@ impl RawIndex {
         outcome.map_err(thrown)
     }
 
-    /// Rescores the candidates `ids`, whose keys are `keys`, by their `vectors`, one after the other. What is found waits
-    /// for the `take` functions.
+    /// Rescores the candidates `ids`, whose keys are `keys`, by their `vectors`, one after the other. What is found
+    /// waits for the `take` functions.
     #[expect(clippy::too_many_arguments, reason = "scalars are the cheap thing to pass at this boundary")]
     pub fn rescore(
         &mut self,

@@ -38,7 +38,8 @@ pub fn stored(index: &Index, key: u64) -> Option<Vec<f32>> {
     index.get(key).unwrap().map(|stored| stored.vector)
 }
 
-/// Rows around forty places, none of them near zero: what embeddings are like. The places depend on the dimension alone.
+/// Rows around forty places, none of them near zero: what embeddings are like. The places depend on the dimension
+/// alone.
 pub fn clustered(seed: u64, rows: usize, dimension: usize) -> Vec<f32> {
     let places: Vec<f32> = Random::new(dimension as u64).normals(40 * dimension);
     let mut random = Random::new(seed << 32 | 7);

@@ -1,5 +1,5 @@
-//! Every encoding, in every state an index can be in: what is found, how far off estimates are, and that neither the way
-//! rows came in nor the way a file is opened makes a difference.
+//! Every encoding, in every state an index can be in: what is found, how far off estimates are, and that neither the
+//! way rows came in nor the way a file is opened makes a difference.
 
 use crate::common::mutate::{CENTRE, Patient};
 use crate::common::oracle::{assert_well_formed, bits, distance, nearest, tolerance};

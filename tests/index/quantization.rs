@@ -227,8 +227,8 @@ fn odd_dimensions_lose_no_component_and_take_no_neighbours() {
     }
 }
 
-// B116. A row's grid is the one that loses least, which may cut its ends off; so these have no code of their own, and are
-// off by a step at most, where the recipe has half a step. All levels are used all the same, rotated or not.
+// B116. A row's grid is the one that loses least, which may cut its ends off; so these have no code of their own, and
+// are off by a step at most, where the recipe has half a step. All levels are used all the same, rotated or not.
 #[test]
 fn every_level_is_used() {
     let d = 16;

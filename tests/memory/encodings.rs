@@ -318,8 +318,8 @@ mod mapped {
     }
 }
 
-/// A code that no vector has, and originals that say otherwise: whoever encoded again at opening or saving would put the
-/// code right.
+/// A code that no vector has, and originals that say otherwise: whoever encoded again at opening or saving would put
+/// the code right.
 #[test]
 fn nothing_is_encoded_again_when_opened_or_saved() {
     let _turn = turn();

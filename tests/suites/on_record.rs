@@ -1,5 +1,5 @@
-//! Files and answers on record, encoding by encoding: the same bytes, keys and distance bits at every level and on every
-//! platform. Plain functions, which a harness stamps as tests: the native one, and the one for WebAssembly.
+//! Files and answers on record, encoding by encoding: the same bytes, keys and distance bits at every level and on
+//! every platform. Plain functions, which a harness stamps as tests: the native one, and the one for WebAssembly.
 
 use std::sync::Arc;
 use twindex::storage::CopyingStorage;

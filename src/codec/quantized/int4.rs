@@ -1,5 +1,5 @@
-//! 4 bits a component: c = 0 to 15, with the grid value c − 7½. The low nibble of byte j is component j, the high nibble
-//! component j + ⌈d/2⌉.
+//! 4 bits a component: c = 0 to 15, with the grid value c − 7½. The low nibble of byte j is component j, the high
+//! nibble component j + ⌈d/2⌉.
 
 use super::Grid;
 use crate::kernel::{Int4Query, Kernels};

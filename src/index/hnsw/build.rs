@@ -38,10 +38,10 @@ impl Chooser {
     /// Keeps, nearest first, the candidates that are nearer to row `row` than to any neighbour kept before, at most `m`
     /// of them: neighbours in all directions (Algorithm 4). `candidates` are sorted by distance from the row.
     ///
-    /// Of copies of `row`'s vector, which are all at one distance from it and from each other, Algorithm 4 would keep as
-    /// many as fit, and the copies would be an island. Here two are kept, the next in number before and after `row`: the
-    /// copies form a chain, and their lists have room for the ways out. Of copies of another vector one is kept, which
-    /// one is left to chance, so that the ways in spread over the chain.
+    /// Of copies of `row`'s vector, which are all at one distance from it and from each other, Algorithm 4 would keep
+    /// as many as fit, and the copies would be an island. Here two are kept, the next in number before and after `row`:
+    /// the copies form a chain, and their lists have room for the ways out. Of copies of another vector one is kept,
+    /// which one is left to chance, so that the ways in spread over the chain.
     fn choose(&mut self, scorer: &mut dyn Scorer, row: u32, m: usize) -> Result<&[u32]> {
         for ties in self.candidates.chunk_by_mut(|a, b| a.distance() == b.distance()) {
             if let [first, second, ..] = *ties {
