@@ -85,15 +85,12 @@ pub(crate) fn norm_limit(metric: Metric) -> f64 {
     }
 }
 
-<<<<<<< HEAD
 /// [`checked_norm`] of a vector that is one already.
 #[inline(never)]
 pub(crate) fn checked_vector_norm(vector: &[f32], dimension: usize, metric: Metric, limit: f64) -> Result<f64> {
     checked_norm(vector.len(), |i| vector[i], dimension, metric, limit)
 }
 
-=======
->>>>>>> quant
 /// The norm of a vector in `f64`, once it is known to be fit for `metric` and no longer than `limit`. `component(i)`
 /// gives component i of `len`.
 ///
