@@ -165,6 +165,25 @@ fn check<S: Storage + ?Sized>(segment: &Segment<S>) {
     assert_eq!(rows.as_slice(), [0; 8]);
 }
 
+/// The index over it: what a key stands for, and a search restricted to the rows that were written.
+#[cfg(feature = "mmap")]
+fn search(index: &twindex::Index) {
+    use twindex::{Filter, SearchParams};
+    let key = |id: u32| 3 * u64::from(id);
+    let decoded = |id: u32| index.get(key(id)).unwrap().expect("a row under its key").vector;
+    let last = decoded(ROWS - 1);
+    // Neither rotated nor centred: the first factor times the byte and a half.
+    let expected = |i: usize| (1.0 + (ROWS - 1) as f32) * (f32::from(row(ROWS - 1)[i] as i8) + 0.5);
+    assert!((0..DIMENSION as usize).all(|i| last[i] == expected(i)));
+    let mut keys = WRITTEN.map(key).to_vec();
+    keys.sort_unstable();
+    keys.dedup();
+    let hits = index.search(&vec![1.0; DIMENSION as usize], &SearchParams::new(100).filter(Filter::keys(&keys)));
+    let mut found: Vec<u64> = hits.unwrap().iter().map(|hit| hit.key).collect();
+    found.sort_unstable();
+    assert_eq!(found, keys);
+}
+
 #[test]
 #[cfg_attr(not(target_pointer_width = "64"), ignore = "more than the address space")]
 fn rows_beyond_four_gigabytes_are_found_in_a_mapped_and_in_a_read_file() {
@@ -185,6 +204,9 @@ fn rows_beyond_four_gigabytes_are_found_in_a_mapped_and_in_a_read_file() {
     assert!(segment.codes().resident(ROWS - 1).is_some());
     check(&segment);
     drop(segment);
+
+    #[cfg(feature = "mmap")]
+    search(&twindex::Index::open(&path).unwrap());
 
     let file = File::open(&path).unwrap();
     let len = file.metadata().unwrap().len();
