@@ -212,9 +212,22 @@ impl Kernels {
     /// The kernels of the best level this process can run, detected once.
     pub fn best() -> &'static Kernels {
         static BEST: OnceLock<&'static Kernels> = OnceLock::new();
-        BEST.get_or_init(|| {
-            Level::ALL.iter().rev().find_map(|&level| Kernels::for_level(level)).unwrap_or(&scalar::KERNELS)
-        })
+        BEST.get_or_init(Kernels::detect)
+    }
+
+    #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+    fn detect() -> &'static Kernels {
+        Level::ALL.iter().rev().find_map(|&level| Kernels::for_level(level)).unwrap_or(&scalar::KERNELS)
+    }
+
+    /// Without a way to the scalar kernels, so that a module has them only if it asks for levels by name.
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    fn detect() -> &'static Kernels {
+        #[cfg(target_feature = "relaxed-simd")]
+        if relaxed_simd() {
+            return &wasm_relaxed::KERNELS;
+        }
+        &wasm::KERNELS
     }
 
     /// The kernels of this level, or `None` where this process cannot run them.
@@ -458,7 +471,7 @@ fn avx2() -> bool {
 #[cfg(target_arch = "x86_64")]
 fn avx512() -> bool {
     static AGREES: OnceLock<bool> = OnceLock::new();
-    has_avx512() && *AGREES.get_or_init(|| agrees(&x86_512::KERNELS))
+    has_avx512() && *AGREES.get_or_init(|| agrees(&x86_512::KERNELS, &scalar::KERNELS))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -467,20 +480,20 @@ fn has_avx512() -> bool {
     has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
 }
 
-/// Whether the engine's relaxed instructions give the scalar bits. Node.js 20, which has them behind a flag, gets them
+/// Whether the engine's relaxed instructions give the bits of those that are not. Node.js 20, which has them behind a flag, gets them
 /// wrong on a processor without AVX.
 #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
 fn relaxed_simd() -> bool {
     static AGREES: OnceLock<bool> = OnceLock::new();
-    *AGREES.get_or_init(|| agrees(&wasm_relaxed::KERNELS))
+    *AGREES.get_or_init(|| agrees(&wasm_relaxed::KERNELS, &wasm::KERNELS))
 }
 
-/// Whether a table gives the scalar bits, for rows around the edges of a block.
+/// Whether two tables give the same bits, for rows around the edges of a block.
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "relaxed-simd")))]
-fn agrees(kernels: &Kernels) -> bool {
+fn agrees(kernels: &Kernels, proven: &Kernels) -> bool {
     [0, 1, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 300]
         .into_iter()
-        .all(|n| sample(kernels, n) == sample(&scalar::KERNELS, n))
+        .all(|n| sample(kernels, n) == sample(proven, n))
 }
 
 /// What the kernels give for queries and rows of `n` components with all their bits in use, floats as their bits.
