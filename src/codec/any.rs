@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::metric::Metric;
 
 /// One of the codecs. What happens once a row is asked of it; what happens once a distance is asked of the codec
-/// itself, within [`each_codec!`].
+/// itself, within `each_codec!`.
 #[derive(Debug, Clone)]
 pub enum AnyCodec {
     /// Components as they came.

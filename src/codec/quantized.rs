@@ -65,7 +65,7 @@ pub trait Grid: Debug + Default {
     const QUERY_MAX: i32;
     /// The grid's half-widths tried, as shares of the row's largest magnitude: from, to, how many.
     const WIDTHS: (f32, f32, usize);
-    /// What a row, taken as a query, loses in length: E[cos²θ] for a rotated row.
+    /// What a row, taken as a query, loses in length: the mean of cos²θ for a rotated row.
     const COSINE_SQUARED: f32;
 
     /// Bytes of a code.
