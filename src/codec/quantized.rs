@@ -125,7 +125,7 @@ impl<G: Grid> QuantizedCodec<G> {
 
     /// The same codec, centred on `centre`, of `dimension` components; not centred where that is empty.
     pub fn centred(&self, centre: Vec<f32>) -> Self {
-        let centre_squared = sum(centre.len(), |i| f64::from(centre[i]) * f64::from(centre[i])) as f32;
+        let centre_squared = squared(&centre) as f32;
         QuantizedCodec { rotation: self.rotation.clone(), centre, centre_squared, ..*self }
     }
 

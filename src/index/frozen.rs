@@ -18,6 +18,7 @@ pub struct Frozen<S: ?Sized> {
 
 impl<S: Storage + ?Sized> Frozen<S> {
     /// Over an opened segment, whose centre is read.
+    #[inline(never)]
     pub fn new(segment: Segment<S>) -> Result<Self> {
         let settings = VectorSettings::of(segment.meta());
         let codec = settings.codec().centred(segment.centre()?.unwrap_or_default());

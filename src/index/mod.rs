@@ -106,7 +106,7 @@ pub struct IndexBuilder {
     params: HnswParams,
     ef: usize,
     threads: usize,
-    level: Option<Level>,
+    level: Option<Wanted>,
     chunks: ChunkOptions,
 }
 
@@ -188,7 +188,7 @@ impl IndexBuilder {
 
     /// Which kernels to use, instead of the best this machine has: for tests and benches.
     pub fn level(mut self, level: Level) -> Self {
-        self.level = Some(level);
+        self.level = Some(Wanted::new(level));
         self
     }
 
@@ -241,10 +241,23 @@ impl IndexBuilder {
     }
 }
 
-fn kernels(level: Option<Level>) -> Result<&'static Kernels> {
-    match level {
+/// A level asked for, and its kernels, if this machine has them.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    level: Level,
+    kernels: Option<&'static Kernels>,
+}
+
+impl Wanted {
+    fn new(level: Level) -> Self {
+        Wanted { level, kernels: Kernels::for_level(level) }
+    }
+}
+
+fn kernels(wanted: Option<Wanted>) -> Result<&'static Kernels> {
+    match wanted {
         None => Ok(Kernels::best()),
-        Some(level) => Kernels::for_level(level).ok_or_else(|| Error::InvalidParameter {
+        Some(Wanted { level, kernels }) => kernels.ok_or_else(|| Error::InvalidParameter {
             name: "level",
             expected: "a level this machine has",
             got: level.to_string(),

@@ -6,7 +6,7 @@ use super::hnsw::Graph;
 use super::hnsw::params::HnswParams;
 use super::pool::{Pool, Threads};
 use super::vectors::VectorSettings;
-use super::{Config, Index, State, kernels};
+use super::{Config, Index, State, Wanted, kernels};
 use crate::error::{Error, Result};
 use crate::kernel::Level;
 use crate::metric::Metric;
@@ -51,7 +51,7 @@ pub struct OpenOptions {
     encoding: Option<Encoding>,
     verify: bool,
     threads: usize,
-    level: Option<Level>,
+    level: Option<Wanted>,
     chunks: ChunkOptions,
 }
 
@@ -106,7 +106,7 @@ impl OpenOptions {
 
     /// Which kernels to use, instead of the best this machine has.
     pub fn level(mut self, level: Level) -> Self {
-        self.level = Some(level);
+        self.level = Some(Wanted::new(level));
         self
     }
 

@@ -2,7 +2,7 @@
 
 use super::hnsw::Graph;
 use super::hnsw::search::{Admits, SearchScratch, Walk};
-use super::topk::{Keyed, Near, TopK, distance, ordered};
+use super::topk::{Keyed, Near, TopK, distance, ordered, sort_ids};
 use super::{Candidate, Filter, SearchParams};
 use crate::error::Result;
 use crate::scorer::Scorer;
@@ -85,8 +85,7 @@ pub fn search(
             matches.clear();
             matches.extend(keys.iter().filter_map(|&key| (view.find)(key)));
             if matches.iter().all(|&id| view.sees(id)) {
-                matches.sort_unstable();
-                matches.dedup();
+                sort_ids(&mut matches, &mut scratch.keys);
                 Matching::Ids(&matches)
             } else {
                 // A key was updated since this reader started: the row it sees is the one before, which only a walk

@@ -54,8 +54,8 @@ impl<S: Storage + ?Sized> Index<S> {
                 let resident_bytes = sections.iter().map(|section| section.bytes).sum();
                 stats = Stats::new(at.rows, at.live, sections, resident_bytes);
                 if let Some(links) = growing.links() {
-                    stats.levels(at.rows, |id| links.level(id));
-                    stats.count(links, at.rows, |id| growing.is_visible(id, &at))?;
+                    stats.levels(at.rows, &|id| links.level(id));
+                    stats.count(links, at.rows, &|id| growing.is_visible(id, &at))?;
                     if growing.vectors().current().is_staged() {
                         stats.unreachable = 0;
                     }
@@ -72,7 +72,7 @@ impl<S: Storage + ?Sized> Index<S> {
                     // Rows on a level, without those that go higher.
                     let at_least: Vec<u64> = std::iter::once(u64::from(rows)).chain(nodes).chain([0]).collect();
                     stats.levels = at_least.windows(2).map(|pair| pair[0].saturating_sub(pair[1])).collect();
-                    stats.count(&links, rows, |id| !tombstones.contains(id))?;
+                    stats.count(&links, rows, &|id| !tombstones.contains(id))?;
                 }
             }
         }
@@ -94,13 +94,14 @@ impl Stats {
         }
     }
 
-    fn levels(&mut self, rows: u32, level: impl Fn(u32) -> u8) {
+    fn levels(&mut self, rows: u32, level: &dyn Fn(u32) -> u8) {
         for id in 0..rows {
             raise(&mut self.levels, usize::from(level(id)));
         }
     }
 
-    fn count(&mut self, graph: &dyn Graph, rows: u32, live: impl Fn(u32) -> bool) -> Result<()> {
+    #[inline(never)]
+    fn count(&mut self, graph: &dyn Graph, rows: u32, live: &dyn Fn(u32) -> bool) -> Result<()> {
         let mut list = Vec::new();
         for id in (0..rows).filter(|&id| live(id)) {
             graph.links(id, 0, &mut list);

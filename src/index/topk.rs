@@ -20,6 +20,17 @@ pub fn distance(ordered: u32) -> f32 {
     f32::from_bits(if ordered >> 31 == 1 { ordered & !(1 << 31) } else { !ordered })
 }
 
+/// Sorts ids and keeps each once. By way of `spare`, since 64-bit numbers have to be sorted anyway: a second sort would
+/// be another percent of the WebAssembly module.
+pub fn sort_ids(ids: &mut Vec<u32>, spare: &mut Vec<u64>) {
+    spare.clear();
+    spare.extend(ids.iter().map(|&id| u64::from(id)));
+    spare.sort_unstable();
+    spare.dedup();
+    ids.clear();
+    ids.extend(spare.iter().map(|&id| id as u32));
+}
+
 /// A row at a distance. Orders by distance, then by id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Near(u64);

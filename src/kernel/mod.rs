@@ -218,9 +218,22 @@ impl Kernels {
     /// The kernels of the best level this process can run, detected once.
     pub fn best() -> &'static Kernels {
         static BEST: OnceLock<&'static Kernels> = OnceLock::new();
-        BEST.get_or_init(|| {
-            Level::ALL.iter().rev().find_map(|&level| Kernels::for_level(level)).unwrap_or(&scalar::KERNELS)
-        })
+        BEST.get_or_init(Kernels::detect)
+    }
+
+    #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+    fn detect() -> &'static Kernels {
+        Level::ALL.iter().rev().find_map(|&level| Kernels::for_level(level)).unwrap_or(&scalar::KERNELS)
+    }
+
+    /// Without a way to the scalar kernels, so that a module has them only if it asks for levels by name.
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    fn detect() -> &'static Kernels {
+        #[cfg(target_feature = "relaxed-simd")]
+        if relaxed_simd() {
+            return &wasm_relaxed::KERNELS;
+        }
+        &wasm::KERNELS
     }
 
     /// The kernels of this level, or `None` where this process cannot run them.
@@ -464,7 +477,7 @@ fn avx2() -> bool {
 #[cfg(target_arch = "x86_64")]
 fn avx512() -> bool {
     static AGREES: OnceLock<bool> = OnceLock::new();
-    has_avx512() && *AGREES.get_or_init(|| agrees(&x86_512::KERNELS))
+    has_avx512() && *AGREES.get_or_init(|| agrees(&x86_512::KERNELS, &scalar::KERNELS))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -473,20 +486,20 @@ fn has_avx512() -> bool {
     has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
 }
 
-/// Whether the engine's relaxed instructions give the scalar bits. Node.js 20, which has them behind a flag, gets them
+/// Whether the engine's relaxed instructions give the bits of those that are not. Node.js 20, which has them behind a flag, gets them
 /// wrong on a processor without AVX.
 #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
 fn relaxed_simd() -> bool {
     static AGREES: OnceLock<bool> = OnceLock::new();
-    *AGREES.get_or_init(|| agrees(&wasm_relaxed::KERNELS))
+    *AGREES.get_or_init(|| agrees(&wasm_relaxed::KERNELS, &wasm::KERNELS))
 }
 
-/// Whether a table gives the scalar bits, for rows around the edges of a block.
+/// Whether two tables give the same bits, for rows around the edges of a block.
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "relaxed-simd")))]
-fn agrees(kernels: &Kernels) -> bool {
+fn agrees(kernels: &Kernels, proven: &Kernels) -> bool {
     [0, 1, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 300]
         .into_iter()
-        .all(|n| sample(kernels, n) == sample(&scalar::KERNELS, n))
+        .all(|n| sample(kernels, n) == sample(proven, n))
 }
 
 /// What the kernels give for queries and rows of `n` components with all their bits in use, floats as their bits.
@@ -496,14 +509,18 @@ fn sample(kernels: &Kernels, n: usize) -> Vec<i64> {
     let byte = |i: usize| (number(i) * 1e4) as i32 as u8;
     // Without the lowest bit of its exponent no f16 is infinite.
     let half = |i: usize| [byte(i), byte(i + 1) & 0b1111_1011];
-    let floats = [3, 4, 5, 6].map(|first| (0..n).flat_map(|i| number(7 * i + first).to_le_bytes()).collect::<Vec<_>>());
-    let halves = [3, 4, 5, 6].map(|first| (0..n).flat_map(|i| half(7 * i + first)).collect::<Vec<_>>());
-    let codes = [3, 4, 5, 6].map(|first| (0..n).map(|i| byte(7 * i + first)).collect::<Vec<_>>());
-    let (floats, halves) = (floats.each_ref().map(|row| &row[..]), halves.each_ref().map(|row| &row[..]));
-    let [bytes, nibbles, bits] = [1, 2, 8].map(|codes_a_byte| {
-        let len = n.div_ceil(codes_a_byte);
-        codes.each_ref().map(|row| &row[..len])
-    });
+    let rows = |put: &dyn Fn(usize, &mut Vec<u8>)| {
+        [3, 4, 5, 6].map(|first| {
+            let mut row = Vec::new();
+            (0..n).for_each(|i| put(7 * i + first, &mut row));
+            row
+        })
+    };
+    let floats = rows(&|i, row| row.extend(number(i).to_le_bytes()));
+    let halves = rows(&|i, row| row.extend(half(i)));
+    let codes = rows(&|i, row| row.push(byte(i)));
+    let first = |rows: &[Vec<u8>; 4], len: usize| rows.each_ref().map(|row| row[..len].to_vec());
+    let (nibbles, bits) = (first(&codes, n.div_ceil(2)), first(&codes, n.div_ceil(8)));
 
     let query: Vec<f32> = (0..n).map(number).collect();
     let small: Vec<i8> = (0..n).map(|i| byte(i) as i8).collect();
@@ -512,23 +529,23 @@ fn sample(kernels: &Kernels, n: usize) -> Vec<i64> {
     kernels.arrange_int4(&small, &mut int4);
     kernels.arrange_bits1(&small, &mut bits1);
     let float = |x: f32| i64::from(x.to_bits());
-    [
-        floats.map(|row| float(kernels.dot_f32(&query, row))),
-        kernels.dot_f32_x4(&query, floats).map(float),
-        floats.map(|row| float(kernels.l2_f32(&query, row))),
-        kernels.l2_f32_x4(&query, floats).map(float),
-        halves.map(|row| float(kernels.dot_f16(&query, row))),
-        kernels.dot_f16_x4(&query, halves).map(float),
-        halves.map(|row| float(kernels.l2_f16(&query, row))),
-        kernels.l2_f16_x4(&query, halves).map(float),
-        bytes.map(|row| kernels.dot_int8(&int8, row)),
-        kernels.dot_int8_x4(&int8, bytes),
-        nibbles.map(|row| kernels.dot_int4(&int4, row).into()),
-        kernels.dot_int4_x4(&int4, nibbles).map(i64::from),
-        bits.map(|row| kernels.dot_bits1(&bits1, row).into()),
-        kernels.dot_bits1_x4(&bits1, bits).map(i64::from),
-    ]
-    .concat()
+    let mut out = Vec::new();
+    for i in 0..4 {
+        let (floats, halves, codes) = (&floats[i], &halves[i], &codes[i]);
+        out.extend([kernels.dot_f32(&query, floats), kernels.l2_f32(&query, floats)].map(float));
+        out.extend([kernels.dot_f16(&query, halves), kernels.l2_f16(&query, halves)].map(float));
+        out.push(kernels.dot_int8(&int8, codes));
+        out.push(kernels.dot_int4(&int4, &nibbles[i]).into());
+        out.push(kernels.dot_bits1(&bits1, &bits[i]).into());
+    }
+    let [floats, halves, codes, nibbles, bits] =
+        [&floats, &halves, &codes, &nibbles, &bits].map(|rows| rows.each_ref().map(|row| &row[..]));
+    out.extend(kernels.dot_f32_x4(&query, floats).into_iter().chain(kernels.l2_f32_x4(&query, floats)).map(float));
+    out.extend(kernels.dot_f16_x4(&query, halves).into_iter().chain(kernels.l2_f16_x4(&query, halves)).map(float));
+    out.extend(kernels.dot_int8_x4(&int8, codes));
+    out.extend(kernels.dot_int4_x4(&int4, nibbles).map(i64::from));
+    out.extend(kernels.dot_bits1_x4(&bits1, bits).map(i64::from));
+    out
 }
 
 impl fmt::Debug for Kernels {

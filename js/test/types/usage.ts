@@ -1,6 +1,18 @@
 // Compiled, not run: what must type-check, and with `@ts-expect-error` what must not.
 import { Index, SearchResult, TwindexError, init } from 'twindex';
-import type { ByteSource, Hit, IndexStats, Key, Metric, SearchOptions, TwindexErrorCode } from 'twindex';
+import type {
+  ByteSource,
+  Candidates,
+  Encoding,
+  Hit,
+  IndexStats,
+  Key,
+  Metric,
+  Originals,
+  SearchOptions,
+  StoredVector,
+  TwindexErrorCode,
+} from 'twindex';
 
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 function exactly<A, B>(..._proof: Equal<A, B> extends true ? [] : ['the types differ', A, B]): void {}
@@ -28,6 +40,13 @@ export async function usage(module: WebAssembly.Module, response: Promise<{ ok: 
   await Index.create({ dimension: 3, metric: 'l2', M: 16 });
   // @ts-expect-error
   await Index.create({ dimension: '3', metric: 'l2' });
+  await Index.create({ dimension: 3, metric: 'l2', encoding: 'bits1', originals: 'f16', rotate: false, centre: true });
+  // @ts-expect-error
+  await Index.create({ dimension: 3, metric: 'l2', encoding: 'int16' });
+  // @ts-expect-error
+  await Index.create({ dimension: 3, metric: 'l2', encoding: 'int8', originals: 'int8' });
+  // @ts-expect-error
+  await Index.create({ dimension: 3, metric: 'l2', rotate: 1 });
   // @ts-expect-error
   new Index();
 
@@ -36,6 +55,12 @@ export async function usage(module: WebAssembly.Module, response: Promise<{ ok: 
     exactly<Awaited<ReturnType<typeof Index.open>>, Index>();
     await Index.open(bytes, { readOnly: true, dimension: 3, metric: 'l2', kind: 'flat' });
   }
+  await Index.open('a.twx', { residency: 'on-demand', encoding: 'int4' });
+  await Index.open('a.twx', { residency: 'resident', readOnly: true });
+  // @ts-expect-error
+  await Index.open('a.twx', { residency: 'mapped' });
+  // @ts-expect-error
+  await Index.open('a.twx', { encoding: 'f64' });
   // @ts-expect-error
   await Index.open({});
   // @ts-expect-error
@@ -45,6 +70,8 @@ export async function usage(module: WebAssembly.Module, response: Promise<{ ok: 
   exactly<typeof index.dimension, number>();
   exactly<typeof index.metric, Metric>();
   exactly<typeof index.kind, 'flat' | 'hnsw'>();
+  exactly<typeof index.encoding, Encoding>();
+  exactly<typeof index.originals, Originals>();
   exactly<typeof index.readOnly, boolean>();
   exactly<typeof index.simd, string>();
   exactly<typeof index.memory, number>();
@@ -66,6 +93,9 @@ export async function usage(module: WebAssembly.Module, response: Promise<{ ok: 
   index.update(1, [1, 2, 3]);
   exactly<ReturnType<Index['remove']>, boolean>();
   exactly<ReturnType<Index['get']>, Float32Array | undefined>();
+  exactly<ReturnType<Index['getWithSource']>, StoredVector | undefined>();
+  exactly<StoredVector['vector'], Float32Array>();
+  exactly<StoredVector['source'], 'original' | 'code'>();
   exactly<ReturnType<Index['has']>, boolean>();
   exactly<ReturnType<Index['keys']>, BigUint64Array>();
   exactly<ReturnType<Index['save']>, Uint8Array>();
@@ -73,18 +103,44 @@ export async function usage(module: WebAssembly.Module, response: Promise<{ ok: 
   exactly<ReturnType<Index['search']>, SearchResult>();
   exactly<ReturnType<Index['searchBatch']>, SearchResult[]>();
   exactly<ReturnType<Index['compact']>, void>();
+  exactly<ReturnType<Index['retrain']>, void>();
+  exactly<ReturnType<Index['attachOriginals']>, void>();
   exactly<ReturnType<Index['clear']>, void>();
   exactly<ReturnType<Index['free']>, void>();
 
-  const options: SearchOptions = { k: 5, ef: 50, exact: true, radius: 0.5, filter: (key) => key === 1 };
+  for (const originals of [new Float32Array(3), new Uint8Array(12), new ArrayBuffer(12), 'a.npy', 3, source]) {
+    index.attachOriginals(originals, { format: 'f32' });
+  }
+  index.attachOriginals('a.npy');
+  // @ts-expect-error
+  index.attachOriginals([1, 2, 3]);
+  // @ts-expect-error
+  index.attachOriginals('a.csv', { format: 'csv' });
+
+  const found = index.candidates([1, 2, 3], { k: 5, rerank: 4 });
+  exactly<typeof found, Candidates>();
+  exactly<typeof found.ids, Uint32Array>();
+  exactly<typeof found.keys, BigUint64Array>();
+  exactly<typeof found.distances, Float32Array>();
+  exactly<ReturnType<Index['rescore']>, SearchResult>();
+  index.rescore([1, 2, 3], found, [[1, 2, 3]], { k: 5 });
+  index.rescore(new Float32Array(3), { ids: found.ids, keys: found.keys }, new Float32Array(3));
+  // @ts-expect-error
+  index.rescore([1, 2, 3], [1, 2], [[1, 2, 3]]);
+  // @ts-expect-error
+  index.rescore([1, 2, 3], found);
+
+  const options: SearchOptions = { k: 5, ef: 50, exact: true, radius: 0.5, rerank: 2, filter: (key) => key === 1 };
   const result = index.search([1, 2, 3], options);
   exactly<typeof result.keys, BigUint64Array>();
   exactly<typeof result.distances, Float32Array>();
+  exactly<typeof result.reranked, boolean>();
   exactly<typeof result.length, number>();
   for (const hit of result) {
     exactly<typeof hit, Hit>();
     exactly<typeof hit.key, Key>();
     exactly<typeof hit.distance, number>();
+    exactly<typeof hit.reranked, boolean>();
     index.get(hit.key);
   }
   const [first] = result;

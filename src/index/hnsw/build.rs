@@ -5,7 +5,7 @@ use super::links::GrowingLinks;
 use super::params::mix;
 use super::search::{SearchScratch, Walk};
 use crate::error::Result;
-use crate::index::topk::Near;
+use crate::index::topk::{Near, sort_ids};
 use crate::index::visited::Visited;
 use crate::scorer::Scorer;
 use crate::storage::reserve;
@@ -193,8 +193,7 @@ pub fn detach(
                     chosen.extend(beyond.iter().filter(|&&other| other != id && live(other)));
                 }
             }
-            chosen.sort_unstable();
-            chosen.dedup();
+            sort_ids(chosen, &mut chooser.order);
             chooser.load(scorer, id, chosen)?;
             links.set(id, level, chooser.choose(scorer, id, params.max_links(level))?);
         }
