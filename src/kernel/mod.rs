@@ -486,8 +486,8 @@ fn has_avx512() -> bool {
     has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
 }
 
-/// Whether the engine's relaxed instructions give the bits of those that are not. Node.js 20, which has them behind a flag, gets them
-/// wrong on a processor without AVX.
+/// Whether the engine's relaxed instructions give the bits of those that are not. Node.js 20, which has them behind a
+/// flag, gets them wrong on a processor without AVX.
 #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
 fn relaxed_simd() -> bool {
     static AGREES: OnceLock<bool> = OnceLock::new();
