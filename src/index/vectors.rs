@@ -13,8 +13,8 @@
 //! Whoever searches holds on to what was there when the search began.
 
 use crate::codec::AnyCodec;
-use crate::codec::quantized::QuantizedCodec;
-use crate::error::Result;
+use crate::codec::quantized::{self, QuantizedCodec};
+use crate::error::{Error, Result, Scientific};
 use crate::kernel::Kernels;
 use crate::metric::Metric;
 use crate::scorer::{Factors, Scorable};
@@ -439,7 +439,7 @@ impl Vectors {
     /// be copied in, that memory is given back first, and rows fill it again.
     pub fn load<S: Storage + ?Sized>(&mut self, segment: Segment<S>) -> Result<()> {
         let rows = segment.meta().rows;
-        let coded = Coded::new(self.plain.centred(segment.centre()?.unwrap_or_default()), &self.chunks)?;
+        let coded = Coded::new(self.plain.centred(centre_of(&segment)?), &self.chunks)?;
         if let (Some(cells), Some(stored)) = (&coded.factors, segment.factors()) {
             cells.0.grow_to(rows)?;
             (0..rows).for_each(|id| cells.set(id, stored.factor(id)));
@@ -515,6 +515,19 @@ impl Vectors {
         bytes.extend(self.originals.as_ref().map(|originals| ("ORIGINALS", originals.allocated_bytes().0)));
         bytes
     }
+}
+
+/// What the rows of a segment are centred on; empty where they are not. It has to be short enough for rows that are
+/// added to have finite factors, as the mean of vectors always is.
+pub fn centre_of<S: Storage + ?Sized>(segment: &Segment<S>) -> Result<Vec<f32>> {
+    let centre = segment.centre()?.unwrap_or_default();
+    let norm = centre.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+    // The mean of vectors at the limit may be rounded to a little more.
+    if norm > 1.001 * quantized::norm_limit() {
+        let reason = format!("a norm of {}, which no mean of vectors has", Scientific(norm));
+        return Err(Error::Corrupt { section: "CENTRE", reason });
+    }
+    Ok(centre)
 }
 
 /// Copies all rows of a section, each of them checked.
