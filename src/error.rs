@@ -285,7 +285,7 @@ impl fmt::Display for Error {
             ),
             Error::FingerprintMismatch { row, expected, got } => write!(
                 f,
-                "row {row} of the originals is another vector than the index was built from (fingerprint {got:#010x}, {expected:#010x} expected)"
+                "row {row} of the originals is another vector than the index was built from (fingerprint {got:#010x}, {expected:#010x} expected); attach those, in the order of addition"
             ),
             Error::NoOriginals => write!(
                 f,

@@ -5,10 +5,11 @@
 //!                                       └─ a tile of rows ─▶ Target: the codec, with the query
 //! ```
 //!
-//! Each arrow is a virtual call: one for a list of ids, three for a tile of 32, none for a row; a scan makes one for all
-//! the rows that lie one after the other. So there is one scorer, whatever the codec and the rows, and what a row takes is compiled once for a codec. A batch of ids leaves room for
-//! what makes scoring quick: addresses are resolved first, rows ahead are prefetched, four rows share one pass over the
-//! query, and rows that are not resident are read sorted and coalesced.
+//! Each arrow is a virtual call: one for a list of ids, three for a tile of 32, none for a row; a scan makes one for
+//! all the rows that lie one after the other. So there is one scorer, whatever the codec and the rows, and what a row
+//! takes is compiled once for a codec. A batch of ids leaves room for what makes scoring quick: addresses are resolved
+//! first, rows ahead are prefetched, four rows share one pass over the query, and rows that are not resident are read
+//! sorted and coalesced.
 
 use crate::codec::any::each_codec;
 use crate::codec::quantized::{Bits1, Int4, Int8, QuantizedQuery};
@@ -186,8 +187,8 @@ const TILE: usize = 32;
 const SCAN: usize = 256;
 /// Rows prefetched ahead of the ones being scored.
 const AHEAD: usize = 4;
-/// Bytes prefetched ahead in a run of rows: the hardware alone, which stops at each page, leaves a fifth to a third of the
-/// memory's speed unused where rows are small (measured: f16 79 → 59 ns a row of 384 components, int4 21 → 16).
+/// Bytes prefetched ahead in a run of rows: the hardware alone, which stops at each page, leaves a fifth to a third of
+/// the memory's speed unused where rows are small (measured: f16 79 → 59 ns a row of 384 components, int4 21 → 16).
 const SCAN_AHEAD: usize = 4096;
 /// Cache lines prefetched of each row; the hardware follows the rest.
 const LINES: usize = 8;
@@ -375,11 +376,11 @@ fn with_scorer(
 
 /// A query for rows of floats that are looked at one by one, with factors computed as they come.
 #[derive(Debug, Default)]
-pub struct Exact {
+pub struct FloatQuery {
     query: Vec<f32>,
 }
 
-impl Exact {
+impl FloatQuery {
     /// Prepares `query` for rows of `codec`.
     ///
     /// # Errors

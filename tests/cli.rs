@@ -751,6 +751,16 @@ fn bad_input_is_refused_on_one_line() {
     let spelled = folder.path("./base.npy");
     refuse(2, &["--output and --input"], ["build", "--input", &base, "--output", &spelled, "--metric", "l2"]);
     refuse(2, &["--output and --json"], build(&base, &["--json", &output]));
+    // No report is written over what the command reads, or over another.
+    refuse(2, &["--json and --input"], build(&base, &["--json", &base]));
+    let report = folder.path("report");
+    let bench = |more: &[&str]| {
+        ["bench", &index, "--queries", &base].iter().chain(more).map(|&arg| arg.to_owned()).collect::<Vec<_>>()
+    };
+    refuse(2, &["--json and the index"], bench(&["--json", &index]));
+    refuse(2, &["--csv and --queries"], bench(&["--csv", &spelled]));
+    refuse(2, &["--json and --originals"], bench(&["--json", &report, "--originals", &report]));
+    refuse(2, &["--json and --csv"], bench(&["--json", &report, "--csv", &report]));
 
     // What is wrong with a file: 1.
     let mut values = vectors(5);

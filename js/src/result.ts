@@ -78,8 +78,8 @@ export class SearchResult implements Iterable<Hit> {
  */
 export interface Candidates {
   /**
-   * The rows: the how manieth vector that was added each is, so that row `i` of the file the index was built from is id
-   * `i`. An update counts as an addition; `compact` numbers rows anew.
+   * The rows, by their numbers in the order of addition, from 0: row `i` of the file the index was built from is id `i`.
+   * An update counts as an addition; `compact` numbers rows anew.
    */
   readonly ids: Uint32Array;
   /** The key of each. */

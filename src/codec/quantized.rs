@@ -52,6 +52,12 @@ use std::sync::Arc;
 /// Bytes of the two factors behind a code.
 pub const FACTOR_BYTES: usize = 2 * size_of::<f32>();
 
+/// The largest norm of a vector that is not normalised first, and of a centre: differences of two such vectors, too,
+/// have squares that sums of a few of them keep finite.
+pub(crate) fn norm_limit() -> f64 {
+    f64::from(f32::MAX).sqrt() / 8.0
+}
+
 /// How a component becomes a few bits: the grid, its packing and its kernels.
 pub trait Grid: Debug + Default {
     /// Components of a query, rounded; twice the grid value of a row's component fits too.
@@ -137,8 +143,7 @@ impl<G: Grid> QuantizedCodec<G> {
     /// What components are divided by first: the norm under cosine, 1 otherwise.
     fn divisor(&self, vector: &[f32]) -> Result<f64> {
         let limit = match self.metric {
-            // Differences of two such vectors, too, have squares that sums of a few of them keep finite.
-            Metric::L2 | Metric::InnerProduct => f64::from(f32::MAX).sqrt() / 8.0,
+            Metric::L2 | Metric::InnerProduct => norm_limit(),
             Metric::Cosine => super::norm_limit(self.metric),
         };
         let norm = checked_vector_norm(vector, self.dimension, self.metric, limit)?;

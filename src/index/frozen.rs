@@ -1,7 +1,7 @@
 //! An index read from a segment: nothing is decoded, nothing can be changed.
 
 use super::hnsw::Graph;
-use super::vectors::VectorSettings;
+use super::vectors::{VectorSettings, centre_of};
 use crate::codec::AnyCodec;
 use crate::error::Result;
 use crate::scorer::Factors;
@@ -21,7 +21,7 @@ impl<S: Storage + ?Sized> Frozen<S> {
     #[inline(never)]
     pub fn new(segment: Segment<S>) -> Result<Self> {
         let settings = VectorSettings::of(segment.meta());
-        let codec = settings.codec().centred(segment.centre()?.unwrap_or_default());
+        let codec = settings.codec().centred(centre_of(&segment)?);
         Ok(Frozen { codec, original_codec: settings.original_codec(), segment })
     }
 

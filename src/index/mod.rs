@@ -35,7 +35,7 @@ use crate::codec::AnyCodec;
 use crate::error::{Error, Result, Scientific};
 use crate::kernel::{Kernels, Level};
 use crate::metric::{MAX_DIMENSION, Metric};
-use crate::scorer::{AnyScratch, Exact, Scorable};
+use crate::scorer::{AnyScratch, FloatQuery, Scorable};
 use crate::segment::{Encoding, IndexKind, MAX_EF, Originals};
 use crate::storage::{ChunkOptions, Storage};
 use frozen::Frozen;
@@ -308,7 +308,7 @@ impl<'a> SearchParams<'a> {
     }
 
     /// Takes the best ⌈oversample · k⌉ rows by their codes, computes their exact distances from the originals, and
-    /// keeps the best `k` of those. 1 to 1,000,000; at least as many candidates are kept as `ef`. Where distances are
+    /// keeps the best `k` of those. 1 to 1,000,000; `ef` is raised to that many where it is lower. Where distances are
     /// exact anyway, it makes no difference.
     ///
     /// Each candidate takes one read of an original: in memory while the index grows, a page or two of a mapped file.
@@ -342,7 +342,7 @@ impl<'a> SearchParams<'a> {
 
 impl SearchParams<'_> {
     /// Rows to find by their codes.
-    fn pool(&self) -> usize {
+    fn candidates_wanted(&self) -> usize {
         // By what was meant: 1.2 in single precision is a little more, of which ⌈ ⌉ would make a row more.
         let meant = |oversample: f32| f64::from(oversample) * (1.0 - f64::from(f32::EPSILON) / 2.0);
         self.rerank.map_or(self.k, |oversample| ((self.k as f64 * meant(oversample)).ceil() as usize).max(self.k))
@@ -400,7 +400,7 @@ pub struct Hit {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// The row: the how manieth vector added it was. It stays until the index is compacted.
+    /// Its number in the order of addition, from 0. It stays until the index is compacted.
     pub id: u32,
     /// Its key.
     pub key: u64,
@@ -609,14 +609,14 @@ impl<S: Storage + ?Sized> Index<S> {
     ///
     /// # Errors
     /// [`Error::DuplicateKey`] if the key is there; [`Error::DimensionMismatch`], [`Error::NotFinite`],
-    /// [`Error::ZeroVector`] or [`Error::NormTooLarge`] for a vector that cannot be compared; [`Error::ReadOnly`];
-    /// [`Error::OutOfMemory`]. The index is then as it was.
+    /// [`Error::ZeroVector`], [`Error::NormTooLarge`] or (f16) [`Error::OutOfRange`] for a vector that cannot be
+    /// compared; [`Error::ReadOnly`]; [`Error::OutOfMemory`]. The index is then as it was.
     pub fn add(&self, key: u64, vector: &[f32]) -> Result<()> {
         self.growing("add")?.add(key, vector)
     }
 
-    /// Adds `keys.len()` vectors, given one after the other, on all the threads of the index. Searches see all of them
-    /// at once, or none.
+    /// Adds `keys.len()` vectors, given one after the other: they are encoded on this thread, and linked on all those
+    /// of the index. Searches see all of them at once, or none.
     ///
     /// # Errors
     /// As [`add`](Self::add), naming the row; [`Error::LengthMismatch`] unless there are `dimension` components a key;
@@ -658,18 +658,19 @@ impl<S: Storage + ?Sized> Index<S> {
         let chunks = self.config.chunks.clone();
         let growing = self.growing_mut("compact")?;
         let renumbers = !growing.snapshot().sees_all();
-        growing.compact(&chunks)?;
+        let compacted = growing.compact(&chunks);
         if renumbers {
             self.attached = None;
         }
-        Ok(())
+        compacted
     }
 
     /// Learns anew what quantized vectors are centred on, from all of them, and encodes them again; the graph stays.
-    /// Worth it where the vectors added first were not like the rest. Without centring it does nothing.
+    /// Worth it where the vectors added first were not like the rest. Without centring, or while the first centre is
+    /// still to be learned, it does nothing.
     ///
-    /// From the originals where the index keeps them; otherwise from what the codes stand for, which rounds a second
-    /// time, and of `bits1` leaves little. Meanwhile there are two codes of every row.
+    /// From the originals where the index keeps them itself; otherwise from what the codes stand for, which rounds a
+    /// second time, and of `bits1` leaves little. Meanwhile there are two codes of every row.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::OutOfMemory`]; [`Error::NormTooLarge`] where a vector near that limit decodes to
@@ -714,7 +715,7 @@ impl<S: Storage + ?Sized> Index<S> {
         if reranked && !self.has_originals() {
             return Err(Error::NoOriginals);
         }
-        let is_exact = self.find_candidates(query, params, params.pool(), scratch)?;
+        let is_exact = self.find_candidates(query, params, params.candidates_wanted(), scratch)?;
         if reranked && !is_exact {
             self.rescore_candidates(query, &mut scratch.query.candidates, &mut scratch.rescore)?;
             search::sort_again(params.k, &mut scratch.query);
@@ -734,17 +735,18 @@ impl<S: Storage + ?Sized> Index<S> {
     pub fn candidates(&self, query: &[f32], params: &SearchParams<'_>) -> Result<Vec<Candidate>> {
         params.validate()?;
         let mut scratch = self.scratch.lend();
-        self.find_candidates(query, params, params.pool(), &mut scratch)?;
+        self.find_candidates(query, params, params.candidates_wanted(), &mut scratch)?;
         Ok(scratch.query.candidates.clone())
     }
 
     /// The second half: the best `k` of `candidates` by the exact distances of their `vectors`, given one after the
-    /// other. Where the index has fingerprints of its vectors, these are compared with them. Filter and radius apply.
+    /// other. Where the index has fingerprints of its vectors, these are compared with them. Filter and radius apply,
+    /// and a row that was removed or replaced since it was found is no hit.
     ///
     /// # Errors
     /// As [`search`](Self::search); [`Error::LengthMismatch`] unless there is one vector for each candidate;
-    /// [`Error::InvalidParameter`] for a candidate that is no row of this index under its key (any more); for a vector
-    /// what [`add`](Self::add) says, [`Error::FingerprintMismatch`] for one that is not the row's.
+    /// [`Error::InvalidParameter`] for a candidate that is no row of this index under its key; for a vector what
+    /// [`add`](Self::add) says, [`Error::FingerprintMismatch`] for one that is not the row's.
     pub fn rescore(
         &self,
         query: &[f32],
@@ -758,10 +760,10 @@ impl<S: Storage + ?Sized> Index<S> {
             let expected = candidates.len().saturating_mul(dimension);
             return Err(Error::LengthMismatch { what: "vectors", expected, got: vectors.len() });
         }
-        self.check_candidates(candidates)?;
+        let live = self.check_candidates(candidates)?;
         self.check_vectors(candidates, vectors)?;
         let (codec, kernels) = (AnyCodec::f32(dimension, metric), self.config.kernels);
-        let mut exact = Exact::default();
+        let mut exact = FloatQuery::default();
         exact.prepare(&codec, kernels, query)?;
         let mut scratch = self.scratch.lend();
         let (mut row, mut work) = (vec![0; codec.stride()], Vec::new());
@@ -779,7 +781,7 @@ impl<S: Storage + ?Sized> Index<S> {
         for (i, (&candidate, vector)) in candidates.iter().zip(vectors.chunks_exact(dimension)).enumerate() {
             codec.encode(vector, &mut row, &mut work).map_err(|e| e.for_row(i))?;
             let distance = exact.distance(&codec, kernels, &row);
-            if passes(candidate.key) && params.within_radius(distance) {
+            if live[i] && passes(candidate.key) && params.within_radius(distance) {
                 scratch.query.candidates.push(Candidate { distance, ..candidate });
             }
         }

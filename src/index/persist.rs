@@ -26,7 +26,7 @@ pub enum Residency {
     #[default]
     Mapped,
     /// Read-only, read into memory once (on huge pages where there are any): no page faults later, and quicker
-    /// searches. Originals kept besides the codes stay where they are.
+    /// searches. Originals, and fingerprints where there are none, stay mapped.
     Resident,
     /// Copied into growing memory, vector by vector checked: the index can be added to.
     Owned,
@@ -205,6 +205,9 @@ impl<S: Storage + ?Sized> Index<S> {
     /// Writes the index to a file: to a temporary one beside it first, which replaces it once it is safely on disk.
     /// Changes wait meanwhile, searches don't.
     ///
+    /// Where the centre of quantized vectors is still to be learned, it is learned now, from the rows there are: see
+    /// [`IndexBuilder::centre`](crate::IndexBuilder::centre).
+    ///
     /// # Errors
     /// [`Error::Io`], [`Error::FileInUse`]; the old file is then still there.
     #[cfg(feature = "mmap")]
@@ -212,7 +215,8 @@ impl<S: Storage + ?Sized> Index<S> {
         crate::segment::save_atomic(path, |mut out| self.write_to(&mut out)).map(|_| ())
     }
 
-    /// Writes the bytes of the file to `out`, front to back, and returns how many they are.
+    /// Writes the bytes of the file to `out`, front to back, and returns how many they are. Learns the centre as
+    /// [`save`](Self::save) does.
     ///
     /// # Errors
     /// [`Error::Io`] from `out`; [`Error::OutOfMemory`] (up to eight bytes a row are needed to sort the keys).
@@ -237,7 +241,7 @@ impl<S: Storage + ?Sized> Index<S> {
     }
 
     /// Reads every byte and every link of a read-only index and checks them against each other; for one that can be
-    /// changed, checks the bytes it would be saved as.
+    /// changed, checks the bytes it would be saved as, for which it learns the centre as [`save`](Self::save) does.
     ///
     /// # Errors
     /// [`Error::ChecksumMismatch`] or [`Error::Corrupt`], naming the first place.
@@ -346,7 +350,7 @@ fn write_growing(growing: &Growing, config: &Config, out: &mut dyn Write) -> Res
         writer.centre(current.codec().centre())?;
     }
     writer.codes(coded.into_iter().flat_map(|coded| coded.rows().runs()))?;
-    if settings.codec().has_factors() {
+    if meta.has_factors() {
         writer.factors((0..at.rows).map(|id| current.factors().factor(id)))?;
     }
     if meta.tombstones > 0 {

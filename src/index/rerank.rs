@@ -16,7 +16,7 @@ use crate::codec::AnyCodec;
 use crate::dataset::VectorLayout;
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
-use crate::scorer::Exact;
+use crate::scorer::FloatQuery;
 use crate::segment::{Encoding, fingerprint};
 use crate::storage::{RowBuf, Rows, Section, SectionRows, Storage};
 use std::fmt;
@@ -155,7 +155,7 @@ pub(super) struct Attached<S: ?Sized> {
 /// What rescoring reuses.
 #[derive(Debug, Default)]
 pub(super) struct RescoreScratch {
-    exact: Exact,
+    exact: FloatQuery,
     rows: RowBuf,
     fingerprints: RowBuf,
     vector: Vec<f32>,
@@ -165,7 +165,8 @@ pub(super) struct RescoreScratch {
 impl<S: Storage + ?Sized> Index<S> {
     /// Gives a read-only or growing index the vectors it was built from, to rerank against: row i of the file is the
     /// i-th vector that was added (updates count as additions; `compact` renumbers). Vectors are compared with the
-    /// fingerprints in the index when they are read.
+    /// fingerprints in the index when they are read. Where the index grows beyond the file, a search that meets a row
+    /// which the file does not have is refused with [`Error::LengthMismatch`]; attach a longer one then.
     ///
     /// Not needed, and refused, where the index keeps originals itself.
     ///
@@ -218,7 +219,7 @@ impl<S: Storage + ?Sized> Index<S> {
     /// Reads the vector of row `id`, and says what it is.
     pub(super) fn read_vector(&self, id: u32, vector: &mut [f32]) -> Result<Source> {
         let mut fetched = RowBuf::new();
-        if let Some(Attached { file, codec }) = &self.attached {
+        if let Some(Attached { file, codec }) = self.attached.as_ref().filter(|attached| id < attached.file.rows()) {
             let ids = [id];
             let rows = Reached::new(&file.rows, &ids, &mut fetched)?;
             self.check_fingerprints(codec, &rows, &mut RowBuf::new(), &mut Vec::new())?;
@@ -317,20 +318,33 @@ impl<S: Storage + ?Sized> Index<S> {
         }
     }
 
-    /// Whether candidates that a caller brings are rows, and their keys those of these rows.
-    pub(super) fn check_candidates(&self, candidates: &[Candidate]) -> Result<()> {
-        let key = |id: u32| match &self.state {
-            State::Growing(growing) => (id < growing.snapshot().rows).then(|| growing.key(id)),
-            State::Frozen(frozen) => frozen.segment().keys().get(id),
+    /// Whether candidates that a caller brings are rows, with their keys: which of them are still to be found.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for one that is no row, or has another key.
+    pub(super) fn check_candidates(&self, candidates: &[Candidate]) -> Result<Vec<bool>> {
+        let state = |&Candidate { id, key, .. }: &Candidate| {
+            let (known, live) = match &self.state {
+                State::Growing(growing) => {
+                    let at = growing.snapshot();
+                    let known = (id < at.rows).then(|| growing.key(id));
+                    (known, growing.is_visible(id, &at))
+                }
+                State::Frozen(frozen) => {
+                    let segment = frozen.segment();
+                    (segment.keys().get(id), !segment.tombstones().contains(id))
+                }
+            };
+            match known == Some(key) {
+                true => Ok(live),
+                false => Err(Error::InvalidParameter {
+                    name: "candidates",
+                    expected: "rows of this index, each with its key",
+                    got: format!("row {id} with key {key}"),
+                }),
+            }
         };
-        match candidates.iter().find(|candidate| key(candidate.id) != Some(candidate.key)) {
-            None => Ok(()),
-            Some(&Candidate { id, key, .. }) => Err(Error::InvalidParameter {
-                name: "candidates",
-                expected: "rows of this index, each with its key",
-                got: format!("row {id} with key {key}"),
-            }),
-        }
+        candidates.iter().map(state).collect()
     }
 
     /// Compares vectors that a caller brings with the fingerprints of the rows they are said to be.
@@ -379,7 +393,7 @@ fn rescore(
     query: &[f32],
     rows: &Reached<'_, impl Rows>,
     candidates: &mut Vec<Candidate>,
-    exact: &mut Exact,
+    exact: &mut FloatQuery,
 ) -> Result<()> {
     exact.prepare(codec, kernels, query)?;
     for (i, candidate) in candidates.iter_mut().enumerate() {

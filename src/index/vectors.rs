@@ -9,11 +9,12 @@
 //!
 //! Only encodings that are centred stage anything. How many rows are staged depends on the dimension alone, and the
 //! centre on their values and their order, not on how they were handed over: one by one and in batches give one index.
+//! (Saving before they are there learns the centre from those there are: what is saved is what is searched.)
 //! Whoever searches holds on to what was there when the search began.
 
 use crate::codec::AnyCodec;
-use crate::codec::quantized::QuantizedCodec;
-use crate::error::Result;
+use crate::codec::quantized::{self, QuantizedCodec};
+use crate::error::{Error, Result, Scientific};
 use crate::kernel::Kernels;
 use crate::metric::Metric;
 use crate::scorer::{Factors, Scorable};
@@ -128,8 +129,13 @@ pub struct Coded {
 
 impl Coded {
     pub fn new(codec: AnyCodec, chunks: &ChunkOptions) -> Result<Self> {
-        let factors = if codec.has_factors() { Some(FactorCells(ChunkedCells::new(1, chunks)?)) } else { None };
-        Ok(Coded { rows: ChunkedRows::new(codec.stride(), chunks)?, factors, codec })
+        let factors = codec.has_factors().then(|| ChunkedCells::new(1, chunks)).transpose()?.map(FactorCells);
+        Ok(Coded { factors, ..Coded::originals(codec, chunks)? })
+    }
+
+    /// Rows that are not searched, but looked at one by one: a factor is computed from its row then.
+    fn originals(codec: AnyCodec, chunks: &ChunkOptions) -> Result<Self> {
+        Ok(Coded { rows: ChunkedRows::new(codec.stride(), chunks)?, factors: None, codec })
     }
 
     pub fn codec(&self) -> &AnyCodec {
@@ -234,7 +240,7 @@ pub struct Vectors {
 impl Vectors {
     pub fn new(settings: &VectorSettings, chunks: &ChunkOptions) -> Result<Self> {
         let plain = settings.codec();
-        let originals = settings.original_codec().map(|codec| Coded::new(codec, chunks)).transpose()?;
+        let originals = settings.original_codec().map(|codec| Coded::originals(codec, chunks)).transpose()?;
         let is_fingerprinted = settings.encoding != Encoding::F32 && originals.is_none();
         let vectors = Vectors {
             settings: settings.clone(),
@@ -433,7 +439,7 @@ impl Vectors {
     /// be copied in, that memory is given back first, and rows fill it again.
     pub fn load<S: Storage + ?Sized>(&mut self, segment: Segment<S>) -> Result<()> {
         let rows = segment.meta().rows;
-        let coded = Coded::new(self.plain.centred(segment.centre()?.unwrap_or_default()), &self.chunks)?;
+        let coded = Coded::new(self.plain.centred(centre_of(&segment)?), &self.chunks)?;
         if let (Some(cells), Some(stored)) = (&coded.factors, segment.factors()) {
             cells.0.grow_to(rows)?;
             (0..rows).for_each(|id| cells.set(id, stored.factor(id)));
@@ -443,15 +449,7 @@ impl Vectors {
         drop(segment);
         copy_rows(&codes, &coded.rows, |id, row| coded.codec.validate(row, coded.factors().factor(id)))?;
         if let (Some(to), Some(from)) = (&self.originals, originals) {
-            if let Some(factors) = &to.factors {
-                factors.0.grow_to(rows)?;
-            }
-            copy_rows(&from, &to.rows, |id, row| {
-                if let Some(factors) = &to.factors {
-                    factors.set(id, to.codec.factor_of(row));
-                }
-                to.codec.validate(row, to.factors().factor(id))
-            })?;
+            copy_rows(&from, &to.rows, |_, row| to.codec.validate(row, to.codec.factor_of(row)))?;
         }
         if let (Some(cells), Some(from)) = (&self.fingerprints, fingerprints) {
             cells.grow_to(rows)?;
@@ -483,14 +481,15 @@ impl Vectors {
 
     /// Keeps the first `rows` rows.
     pub fn truncate(&mut self, rows: u32) -> Result<()> {
+        if rows == 0 {
+            // The next centre is learned from the next rows.
+            *self = Vectors::new(&self.settings, &self.chunks)?;
+            return Ok(());
+        }
         if let Some(fingerprints) = &mut self.fingerprints {
             fingerprints.truncate(rows);
         }
         *self.count.get_mut() = rows;
-        if rows == 0 {
-            // The next centre is learned from the next rows.
-            *self = Vectors::new(&self.settings, &self.chunks)?;
-        }
         self.each_mut(|coded| {
             coded.truncate(rows);
             Ok(())
@@ -516,6 +515,19 @@ impl Vectors {
         bytes.extend(self.originals.as_ref().map(|originals| ("ORIGINALS", originals.allocated_bytes().0)));
         bytes
     }
+}
+
+/// What the rows of a segment are centred on; empty where they are not. It has to be short enough for rows that are
+/// added to have finite factors, as the mean of vectors always is.
+pub fn centre_of<S: Storage + ?Sized>(segment: &Segment<S>) -> Result<Vec<f32>> {
+    let centre = segment.centre()?.unwrap_or_default();
+    let norm = centre.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+    // The mean of vectors at the limit may be rounded to a little more.
+    if norm > 1.001 * quantized::norm_limit() {
+        let reason = format!("a norm of {}, which no mean of vectors has", Scientific(norm));
+        return Err(Error::Corrupt { section: "CENTRE", reason });
+    }
+    Ok(centre)
 }
 
 /// Copies all rows of a section, each of them checked.

@@ -12,8 +12,8 @@
 //! | [`Simd128`](Level::Simd128) | wasm32, where the module was compiled with `simd128` | 4 × 128 bits |
 //! | [`RelaxedSimd`](Level::RelaxedSimd) | wasm32, where it was compiled with `relaxed-simd` as well | 4 × 128 bits |
 //!
-//! Rows are bytes: little-endian `f32`, at any alignment, so that a mapped file, a `Vec` and a scratch buffer look
-//! alike. This module knows nothing of storage or metrics.
+//! Rows are bytes at any alignment, so that a mapped file, a `Vec` and a scratch buffer look alike: little-endian `f32`
+//! or f16, or integer codes of 8, 4 or 1 bit. This module knows nothing of storage or metrics.
 //!
 //! # The numeric contract
 //!
@@ -40,6 +40,11 @@
 //! at +0.0, and rounding to nearest, only −0.0 + −0.0 gives −0.0). Subnormals are kept, not flushed. The one-to-four
 //! kernels give for each row exactly what the one-to-one kernels give. Only the payload of a NaN is left open; finite
 //! inputs within the limits of [`Metric`](crate::Metric) never make one.
+//!
+//! An f16 is widened exactly, in registers, and goes the same way: rows of f16 have the bits of the `f32` rows they
+//! stand for. Integer kernels are exact: [`Int8Query`], [`Int4Query`] and [`Bits1Query`] are limited so that no sum
+//! overflows up to [`MAX_DIMENSION`]. An integer query is arranged once, as its level likes to read it; rows are read
+//! as they lie.
 //!
 //! Against exact arithmetic, with u = 2⁻²⁴ and γₙ = n·u / (1 − n·u), and where no product underflows:
 //! |dot − Σ qᵢxᵢ| ≤ γₙ · Σ |qᵢxᵢ| and |l2 − Σ (qᵢ − xᵢ)²| ≤ γₙ₊₂ · Σ (qᵢ − xᵢ)².
@@ -175,7 +180,8 @@ type Arrange<Query, Value> = unsafe fn(&[Value], &mut Query);
 
 /// The kernels of one [`Level`]. See the [module documentation](self) for what they promise.
 ///
-/// All take rows of little-endian `f32` at any alignment. Time is linear in the dimension; nothing is allocated.
+/// All take rows at any alignment. Time is linear in the dimension; nothing is allocated but by the first `arrange_…`
+/// of a query.
 ///
 /// ```
 /// use twindex::Kernels;
@@ -480,8 +486,8 @@ fn has_avx512() -> bool {
     has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
 }
 
-/// Whether the engine's relaxed instructions give the bits of those that are not. Node.js 20, which has them behind a flag, gets them
-/// wrong on a processor without AVX.
+/// Whether the engine's relaxed instructions give the bits of those that are not. Node.js 20, which has them behind a
+/// flag, gets them wrong on a processor without AVX.
 #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
 fn relaxed_simd() -> bool {
     static AGREES: OnceLock<bool> = OnceLock::new();

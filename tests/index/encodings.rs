@@ -677,3 +677,27 @@ fn clustered_data_is_found() {
         }
     }
 }
+
+/// With such a centre rows that are added would get factors that are infinite or no numbers.
+#[test]
+fn a_centre_beyond_all_vectors_is_refused() {
+    let rows = clustered(29, 20, 8);
+    for metric in Metric::ALL {
+        let index = encoded(IndexKind::Flat, metric, 8, Encoding::Int4).build().unwrap();
+        add_all(&index, 0..20, &rows);
+        let patient = Patient::new(index.to_bytes().unwrap());
+        let first = patient.section(CENTRE).start;
+        for centre in [f32::MAX, -1e30, 1e19] {
+            let damaged = patient.patched(first, 4, centre.to_bits().into());
+            for residency in [Residency::Mapped, Residency::Resident, Residency::Owned] {
+                let refused = OpenOptions::new().residency(residency).from_bytes(damaged.clone()).map(drop);
+                assert!(matches!(refused, Err(Error::Corrupt { section: "CENTRE", .. })), "{centre}: {refused:?}");
+            }
+        }
+        let damaged = patient.patched(first, 4, 2e18f32.to_bits().into());
+        let index = OpenOptions::new().residency(Residency::Owned).from_bytes(damaged).unwrap();
+        index.add(20, &rows[..8].iter().map(|x| -x).collect::<Vec<_>>()).unwrap();
+        index.verify().unwrap();
+        assert_eq!(index.search(&rows[..8], &top(30)).unwrap().len(), 21);
+    }
+}

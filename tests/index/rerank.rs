@@ -626,6 +626,26 @@ fn candidates_and_rescoring_are_a_search_in_two_halves() {
 }
 
 #[test]
+fn rows_removed_or_replaced_between_the_two_halves_are_no_hits() {
+    let (rows, query) = (clustered(28, ROWS, D), clustered(29, 1, D));
+    let params = top(5).rerank(2.0);
+    for encoding in Encoding::ALL {
+        let index = filled(IndexKind::Flat, Metric::L2, encoding, Originals::None, &rows);
+        let candidates = index.candidates(&query, &params).unwrap();
+        let vectors = vectors_of(&candidates, &rows);
+        index.remove(candidates[0].key).unwrap();
+        index.update(candidates[1].key, &rows[..D]).unwrap();
+        let gone = [candidates[0].key, candidates[1].key];
+        let frozen = Index::from_bytes(index.to_bytes().unwrap()).unwrap();
+        for index in [&index, &frozen] {
+            let hits = index.rescore(&query, &candidates, &vectors, &params).unwrap();
+            assert_eq!(hits.len(), 5, "{encoding}");
+            assert!(hits.iter().all(|hit| !gone.contains(&hit.key)), "{encoding}: {hits:?}");
+        }
+    }
+}
+
+#[test]
 fn what_rescoring_cannot_use_it_refuses() {
     let (rows, query) = (clustered(26, ROWS, D), clustered(27, 1, D));
     let params = top(5).rerank(2.0);

@@ -42,8 +42,7 @@ fn encoding() -> impl TypedValueParser<Value = Encoding> {
 }
 
 fn originals() -> impl TypedValueParser<Value = Originals> {
-    let of = |name: String| Originals::ALL.into_iter().find(|originals| originals.name() == name).ok_or("not known");
-    PossibleValuesParser::new(Originals::ALL.map(Originals::name)).try_map(of)
+    PossibleValuesParser::new(Originals::ALL.map(Originals::name)).try_map(|name: String| name.parse::<Originals>())
 }
 
 fn oversample(text: &str) -> Result<f32, String> {

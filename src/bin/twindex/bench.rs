@@ -70,6 +70,16 @@ fn bench(args: &args::Bench) -> Result<(), Failure> {
     for path in [&args.json, &args.csv].into_iter().flatten().filter(|path| !output::is_stdout(path)) {
         output::check_folder(path)?;
     }
+    output::check_distinct(
+        &[("--json", args.json.as_deref()), ("--csv", args.csv.as_deref())],
+        &[
+            ("the index", Some(&args.index)),
+            ("--queries", Some(&args.queries)),
+            ("--truth", args.truth.as_deref()),
+            ("--keys", args.keys.as_deref()),
+            ("--originals", args.originals.as_deref()),
+        ],
+    )?;
     let residency = if args.resident { Residency::Resident } else { Residency::Mapped };
     let start = Instant::now();
     let index = data::open_to_search(&args.index, residency, args.originals.as_deref(), args.rerank)?;

@@ -94,13 +94,10 @@ fn check(args: &args::Build) -> Result<(), Failure> {
         }
     }
     output::check_folder(&args.output)?;
-    for (option, other) in
-        [("--input", Some(&args.input)), ("--keys", args.keys.as_ref()), ("--json", args.json.as_ref())]
-    {
-        if other.is_some_and(|other| output::is_same_file(other, &args.output)) {
-            return Err(Failure::Usage(format!("--output and {option} are the same file")));
-        }
-    }
+    output::check_distinct(
+        &[("--output", Some(&args.output)), ("--json", args.json.as_deref())],
+        &[("--input", Some(&args.input)), ("--keys", args.keys.as_deref())],
+    )?;
     match &args.json {
         Some(path) if !output::is_stdout(path) => output::check_folder(path),
         _ => Ok(()),

@@ -40,6 +40,19 @@ pub fn is_same_file(a: &Path, b: &Path) -> bool {
     }
 }
 
+/// Refuses a command that would write one of `written` over another of its files.
+pub fn check_distinct(written: &[(&str, Option<&Path>)], read: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+    for (i, (option, path)) in written.iter().enumerate() {
+        let Some(path) = path.filter(|path| !is_stdout(path)) else { continue };
+        for (other, file) in read.iter().chain(&written[i + 1..]) {
+            if file.is_some_and(|file| is_same_file(file, path)) {
+                return Err(Failure::Usage(format!("{option} and {other} are the same file")));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Fails early where writing `path` could not succeed in the end.
 pub fn check_folder(path: &Path) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
