@@ -23,7 +23,11 @@ const CASE = {
     { k: 7, ef: 1, exact: true, rerank: 1.5 },
   ],
   // Where none are kept, they are attached.
-  originals: { l2: 'f32', ip: 'f16', cosine: 'none' },
+  originals: {
+    ...{ l2: 'f32', ip: 'f16', cosine: 'none' },
+    f32: { l2: 'none', ip: 'none', cosine: 'none' },
+    f16: { l2: 'f32', ip: 'f32', cosine: 'none' },
+  },
 };
 
 /** Two files of 20 MiB of f32 each: as codes, and as originals beside codes of a quarter. */
@@ -58,7 +62,7 @@ export function prepare(runner) {
   writeFileSync(file('rows.f32'), new Uint8Array(rows.buffer));
   for (const encoding of ENCODINGS) {
     for (const metric of METRICS) {
-      const kept = encoding === 'f32' ? 'none' : originals[metric];
+      const kept = originals[encoding]?.[metric] ?? originals[metric];
       const attached = encoding !== 'f32' && kept === 'none' ? [file('rows.f32')] : [];
       for (const kind of KINDS) {
         const name = `${encoding}-${metric}-${kind}`;

@@ -125,7 +125,8 @@ impl IndexBuilder {
     }
 
     /// Whether the vectors as they came are kept besides their codes, for [`SearchParams::rerank`] and
-    /// [`Index::get`]: not at all (the default), in f16 or in f32. With encoding `f32` the codes are the originals.
+    /// [`Index::get`]: not at all (the default), in f16 or in f32. With encoding `f32` the codes are the originals, and
+    /// with `f16` those in f16.
     ///
     /// Where they are not kept, four bytes a row are: a fingerprint, by which originals that are
     /// [attached](Index::attach_originals) later can be known.
@@ -222,8 +223,8 @@ impl IndexBuilder {
         if !(1..=MAX_DIMENSION).contains(&dimension) {
             return refuse("dimension", "1 to 65536", dimension);
         }
-        if encoding == Encoding::F32 && originals != Originals::None {
-            let expected = "none with encoding f32, whose codes are the originals";
+        if !originals.suits(encoding) {
+            let expected = "none with encoding f32, none or f32 with f16: such codes are the originals already";
             return Err(Error::InvalidParameter { name: "originals", expected, got: originals.to_string() });
         }
         if !(1..=MAX_EF).contains(&self.ef) {

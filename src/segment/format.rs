@@ -246,6 +246,15 @@ impl Originals {
         }
     }
 
+    /// Whether they hold more than the codes do: codes in `f32` are the originals, and codes in f16 are those in f16.
+    pub fn suits(self, encoding: Encoding) -> bool {
+        match (self, encoding) {
+            (Originals::None, _) => true,
+            (Originals::F16, Encoding::F16) => false,
+            (_, encoding) => encoding != Encoding::F32,
+        }
+    }
+
     /// Bytes an original of `dimension` components takes: 0 for [`None`](Self::None), and at most `usize::MAX`, as
     /// [`Encoding::stride`].
     pub const fn stride(self, dimension: usize) -> usize {
@@ -371,8 +380,8 @@ impl Meta {
         if !(1..=ef_max).contains(&u64::from(self.ef)) {
             return Some(format!("ef {} is not in 1 ..= {MAX_EF}", self.ef));
         }
-        if self.encoding == Encoding::F32 && self.originals != Originals::None {
-            return Some(format!("{} originals beside f32 codes, which are the originals", self.originals));
+        if !self.originals.suits(self.encoding) {
+            return Some(format!("{} originals beside {} codes, which are the same", self.originals, self.encoding));
         }
         match (&self.quantizer, self.encoding.is_quantized()) {
             (None, true) => return Some(format!("{} without a quantizer", self.encoding)),

@@ -100,7 +100,7 @@ fn codes_find_the_truth_in_real_embeddings() {
         (Encoding::Bits1, 0.68, 10.0, 0.995),
     ] {
         let index = Index::builder(DIMENSION, Metric::InnerProduct).kind(IndexKind::Flat);
-        let index = index.encoding(encoding).originals(Originals::F16).build().unwrap();
+        let index = index.encoding(encoding).originals(Originals::F32).build().unwrap();
         index.add_batch(&(0..10_000).collect::<Vec<_>>(), &rows).unwrap();
         let ask = |params| share(&index.search_batch(&queries, &params).unwrap(), &truth, 100);
         let (codes, exact) = (ask(top(100)), ask(top(100).rerank(oversample)));
@@ -120,7 +120,7 @@ fn graphs_on_codes_lose_little_on_real_embeddings() {
     let mut found = Vec::new();
     let mut truth: Vec<Vec<u64>> = Vec::new();
     for encoding in Encoding::ALL {
-        let originals = if encoding == Encoding::F32 { Originals::None } else { Originals::F16 };
+        let originals = if encoding == Encoding::F32 { Originals::None } else { Originals::F32 };
         let index = Index::builder(DIMENSION, Metric::InnerProduct).m(16).ef_construction(80).originals(originals);
         let index = index.encoding(encoding).build().unwrap();
         index.add_batch(&(0..ROWS as u64).collect::<Vec<_>>(), rows).unwrap();

@@ -295,7 +295,7 @@ fn get_says_what_it_gives() {
     for (kind, metric) in kinds_and_metrics() {
         for encoding in Encoding::ALL {
             for originals in Originals::ALL {
-                if encoding == Encoding::F32 && originals != Originals::None {
+                if !originals.suits(encoding) {
                     continue;
                 }
                 let index = filled(kind, metric, encoding, originals, &rows);
@@ -622,6 +622,16 @@ fn candidates_and_rescoring_are_a_search_in_two_halves() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn originals_that_add_nothing_to_the_codes_are_refused() {
+    for (encoding, originals) in
+        [(Encoding::F32, Originals::F32), (Encoding::F32, Originals::F16), (Encoding::F16, Originals::F16)]
+    {
+        let refused = Index::builder(D, Metric::L2).encoding(encoding).originals(originals).build();
+        assert!(matches!(refused, Err(Error::InvalidParameter { name: "originals", .. })), "{encoding} {originals}");
     }
 }
 

@@ -21,7 +21,7 @@ for (const encoding of ENCODINGS) {
       test(`${encoding}, ${kind} under ${metric}: the same bytes and bits as natively`, async () => {
         const fixed = JSON.parse(text(await place.fixture('case.json')));
         const { dimension, count, m, efConstruction, seed, searches } = fixed;
-        const originals = encoding === 'f32' ? 'none' : fixed.originals[metric];
+        const originals = fixed.originals[encoding]?.[metric] ?? fixed.originals[metric];
         const name = `${encoding}-${metric}-${kind}`;
         const native = await place.fixture(`${name}.twx`);
         const vectors = floats(await place.fixture('vectors.f32'));

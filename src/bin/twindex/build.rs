@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
 use twindex::dataset::{DEFAULT_FIELD, IntegerReader, VectorReader};
-use twindex::{Encoding, Error, Index, IndexKind, Originals};
+use twindex::{Error, Index, IndexKind};
 
 #[derive(Serialize)]
 struct Report {
@@ -83,9 +83,9 @@ fn check(args: &args::Build) -> Result<(), Failure> {
     if args.index == IndexKind::Flat && (args.m.is_some() || args.ef_construction.is_some()) {
         return Err(Failure::Usage("--m and --ef-construction are for --index hnsw: a flat index has no graph".into()));
     }
-    if args.encoding == Encoding::F32 && args.originals != Originals::None {
-        let reason = "--originals is for encodings other than f32, whose codes are the vectors themselves";
-        return Err(Failure::Usage(reason.into()));
+    if !args.originals.suits(args.encoding) {
+        let reason = format!("--originals {} adds nothing to --encoding {}", args.originals, args.encoding);
+        return Err(Failure::Usage(reason));
     }
     for (option, is_given) in [("--no-rotate", args.no_rotate), ("--no-centre", args.no_centre)] {
         if is_given && !args.encoding.is_quantized() {
