@@ -362,7 +362,8 @@ fn doing_a_thing_a_thousand_times_leaves_nothing_behind() {
     let mut query = numbers(16, d);
     let even = |key: u64| key.is_multiple_of(2);
     for encoding in Encoding::ALL {
-        let originals = if encoding == Encoding::F32 { Originals::None } else { Originals::F16 };
+        let suiting = [Originals::F16, Originals::F32, Originals::None].into_iter().find(|o| o.suits(encoding));
+        let originals = suiting.expect("none suits all");
         let index = filled(IndexKind::Hnsw, Metric::L2, d, encoding, originals, &vectors);
         let bytes = index.to_bytes().unwrap();
         let storage = Arc::new(CopyingStorage::new(bytes.clone()));
