@@ -40,7 +40,7 @@ pub enum Error {
         /// The largest norm accepted under this metric.
         limit: f64,
     },
-    /// A component beyond what the encoding holds.
+    /// A component beyond what half precision holds: as code or as original.
     OutOfRange {
         /// Which vector of the call (0 for a single one).
         row: usize,
@@ -48,7 +48,7 @@ pub enum Error {
         component: usize,
         /// The component.
         value: f64,
-        /// The largest magnitude the encoding holds.
+        /// The largest magnitude it holds.
         limit: f64,
     },
     /// The key is in the index already (or twice in the batch); `update` replaces a vector.
@@ -250,7 +250,7 @@ impl fmt::Display for Error {
             Error::OutOfRange { row, component, value, limit } => {
                 write!(
                     f,
-                    "vector {row}: component {component} is {}, the encoding holds magnitudes up to {}; scale the vectors down",
+                    "vector {row}: component {component} is {}, half precision holds magnitudes up to {}; scale the vectors down, or store them otherwise",
                     Scientific(*value),
                     Scientific(*limit)
                 )

@@ -80,11 +80,12 @@
 //! error, metric ← kernel ← codec ┐
 //!                                ├ scorer ┐
 //! error ← storage ───────────────┘        ├ index ← lib ← wasm, the command line
-//! metric, storage ← segment ──────────────┘
-//! error ← dataset
+//! metric, storage ← segment ──────────────┤
+//! error ← dataset ────────────────────────┘
 //! ```
 //!
-//! Each module knows only what stands to its left.
+//! Each module knows only what stands to its left. (An index asks `dataset` for one thing: where the vectors lie in a
+//! file that is attached to it.)
 //!
 //! | module | job | knows nothing of |
 //! |---|---|---|
@@ -143,6 +144,7 @@ pub mod error;
 pub mod index;
 pub mod kernel;
 pub mod metric;
+mod mix;
 pub mod scorer;
 pub mod segment;
 pub mod storage;

@@ -637,7 +637,7 @@ fn wrong_originals_are_refused() {
     let lines = folder.write("base.jsonl", "[1]\n");
     refuse(1, &["base.jsonl", "extension"], search(&index, &lines));
     refuse(1, &["kept.twx", "kept originals"], search(&kept, &base));
-    refuse(1, &["base.twx", "f32 codes"], bench(&exact, &base));
+    refuse(1, &["base.twx", "codes that are the originals"], bench(&exact, &base));
 
     for command in [vec!["search", &index, "--vector", &seventh], vec!["bench", &index, "--queries", &base]] {
         refuse(1, &["int8.twx", "no originals", "--originals"], command.iter().chain(&["--rerank", "2"]));
@@ -662,6 +662,8 @@ fn encodings_that_cannot_be_are_refused() {
     for more in [&["--originals", "f16"][..], &["--originals", "f32", "--encoding", "f32"]] {
         refuse(2, &["--originals", "f32"], build(&base, more));
     }
+    refuse(2, &["--originals is read to rerank"], ["search", &base, "--vector", "0,0", "--originals", &base]);
+    refuse(2, &["--originals f16", "--encoding f16"], build(&base, &["--encoding", "f16", "--originals", "f16"]));
     for option in ["--no-rotate", "--no-centre"] {
         refuse(2, &[option, "f32 is not quantized"], build(&base, &[option]));
         refuse(2, &[option, "f16 is not quantized"], build(&base, &[option, "--encoding", "f16"]));

@@ -139,7 +139,10 @@ export interface CreateOptions {
   seed?: number | bigint;
   /** What a search looks at: `'f32'` unless said otherwise. */
   encoding?: Encoding;
-  /** What is kept besides, where the encoding is another than `'f32'`: `'none'` unless said otherwise. */
+  /**
+   * What is kept besides, where the encoding is another than `'f32'`, and not `'f16'` where that is the encoding:
+   * `'none'` unless said otherwise.
+   */
   originals?: Originals;
   /** Whether vectors are rotated at random before `'int8'`, `'int4'` or `'bits1'` rounds them. Default `true`. */
   rotate?: boolean;
@@ -166,7 +169,7 @@ export interface OpenOptions {
    * be there and unchanged.
    */
   readOnly?: boolean;
-  /** Where the codes of a read-only index lie: `'resident'` unless said otherwise. `'on-demand'` implies `readOnly`. */
+  /** Where the codes of a read-only index lie: `'resident'` unless said otherwise. Either implies `readOnly`. */
   residency?: Residency;
   /** Check every byte and link first: a damaged file is refused. Without it only what the file says of itself is. */
   verify?: boolean;
@@ -369,9 +372,11 @@ export class Index {
    */
   static async open(source: IndexSource, options?: OpenOptions): Promise<Index> {
     const given = checkOptions(options, 'Index.open', OPEN_OPTIONS);
-    const isOnDemand = optionalName(given.residency, 'residency', RESIDENCIES) === 1;
-    const readOnly = checkBoolean(given.readOnly, 'readOnly', isOnDemand);
-    if (isOnDemand && !readOnly) throw invalid("readOnly: false contradicts residency 'on-demand', which is read-only");
+    const chosen = optionalName(given.residency, 'residency', RESIDENCIES);
+    const readOnly = checkBoolean(given.readOnly, 'readOnly', chosen !== undefined);
+    if (chosen !== undefined && !readOnly) {
+      throw invalid('readOnly: false contradicts residency, which is that of a read-only index');
+    }
     const verify = checkBoolean(given.verify, 'verify');
     const dimension = optionalInteger(given.dimension, 'dimension');
     const metric = optionalName(given.metric, 'metric', METRICS);
@@ -380,7 +385,7 @@ export class Index {
     const memory = await engine();
     const reader = new Reader(source);
     try {
-      const residency = isOnDemand ? 2 : Number(readOnly);
+      const residency = chosen === 1 ? 2 : Number(readOnly);
       const expected = [dimension, metric, kind, encoding] as const;
       const raw = RawIndex.open(reader, reader.byteLength, residency, verify, ...expected);
       if (readOnly) return new Index(raw, memory, reader);
@@ -734,7 +739,8 @@ export class Index {
   }
 
   /**
-   * Rebuilds without the removed rows, and gives their memory to new ones.
+   * Rebuilds without the removed rows, and gives their memory to new ones. Originals that were attached are let go where
+   * rows move: attach a file in the new order, which is that of `keys()`.
    *
    * @example
    * ```ts

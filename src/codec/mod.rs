@@ -122,7 +122,7 @@ pub(crate) fn checked_norm(
 
 /// Σxᵢ²: see [`sum`].
 #[inline]
-fn squared_norm(len: usize, component: impl Fn(usize) -> f32) -> f64 {
+pub(crate) fn squared_norm(len: usize, component: impl Fn(usize) -> f32) -> f64 {
     sum(len, |i| {
         let x = f64::from(component(i));
         x * x

@@ -41,7 +41,7 @@ pub use int4::Int4;
 pub use int8::Int8;
 
 use super::rotation::Rotation;
-use super::{Codec, checked_vector_norm, sum};
+use super::{Codec, checked_vector_norm, squared_norm, sum};
 use crate::error::{Error, Result};
 use crate::kernel::{Kernels, LANES};
 use crate::metric::Metric;
@@ -229,7 +229,7 @@ fn snap(x: f32, edge: f32) -> f32 {
 /// ‖r‖².
 #[inline(never)]
 fn squared(r: &[f32]) -> f64 {
-    sum(r.len(), |i| f64::from(r[i]) * f64::from(r[i]))
+    squared_norm(r.len(), |i| r[i])
 }
 
 /// Puts r's grid points in its place, on the best of the widths tried, and gives f = ‖r‖²/⟨r, g⟩.

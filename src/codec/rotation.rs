@@ -19,6 +19,7 @@
 //! Every step is an addition, a subtraction or a product of two f32 in an order that is fixed, so that the same vector
 //! gives the same bits everywhere.
 
+use crate::mix::numbers;
 use std::f32::consts::FRAC_1_SQRT_2;
 
 /// An orthogonal transform of `dimension` components, determined by its seed.
@@ -36,11 +37,11 @@ impl Rotation {
     pub fn new(dimension: usize, seed: u64) -> Self {
         let window = if dimension == 0 { 0 } else { 1 << dimension.ilog2() };
         let rounds = if window == dimension { 2 } else { 4 };
-        let mut words = SplitMix64(seed);
+        let mut words = numbers(seed);
         let mut signs = Vec::with_capacity(rounds * dimension);
         for _ in 0..rounds {
             for first in (0..dimension).step_by(64) {
-                let word = words.next();
+                let word = words.next().unwrap_or_default();
                 signs.extend((0..64.min(dimension - first)).map(|bit| ((word >> bit) as u32) << 31));
             }
         }
@@ -81,19 +82,6 @@ impl Rotation {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-}
-
 fn flip(x: &mut [f32], signs: &[u32]) {
     for (x, sign) in x.iter_mut().zip(signs) {
         *x = f32::from_bits(x.to_bits() ^ sign);
@@ -130,8 +118,7 @@ mod tests {
     use super::*;
 
     fn vector(dimension: usize, seed: u64) -> Vec<f32> {
-        let mut random = SplitMix64(seed);
-        (0..dimension).map(|_| (random.next() >> 40) as f32 / (1 << 23) as f32 - 1.0).collect()
+        numbers(seed).take(dimension).map(|x| (x >> 40) as f32 / (1 << 23) as f32 - 1.0).collect()
     }
 
     fn dot(a: &[f32], b: &[f32]) -> f64 {

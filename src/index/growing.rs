@@ -218,7 +218,6 @@ impl Growing {
         }
         let _inside = self.enter();
         self.check_keys(keys, intent)?;
-        self.vectors.check(vectors)?;
         let (first, linked) = self.append(keys, vectors)?;
         if let Some(coded) = self.vectors.coded() {
             self.link(coded, first.max(linked)..first + keys.len() as u32)?;
@@ -230,6 +229,7 @@ impl Growing {
     /// be linked: rows staged are linked when they are encoded.
     fn append(&self, keys: &[u64], vectors: &[f32]) -> Result<(u32, u32)> {
         let _alone = self.commit();
+        self.vectors.check(vectors)?;
         let first = self.vectors.count();
         let end = u64::from(first) + keys.len() as u64;
         if end > u64::from(MAX_ROWS) {

@@ -3,8 +3,8 @@
 //! Only ids are stored; the keys are compared where they lie. The table is split into shards that grow one at a time,
 //! so that growth copies a 256th of it and holds up readers of that part alone.
 
-use super::hnsw::params::mix;
 use crate::error::{Error, Result};
+use crate::mix::mix;
 use hashbrown::HashTable;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -342,8 +342,13 @@ impl<'a> SearchParams<'a> {
 }
 
 impl SearchParams<'_> {
-    /// Rows to find by their codes.
-    fn candidates_wanted(&self) -> usize {
+    /// Rows to find by their codes: ⌈oversample · k⌉, and `k` without reranking. An `ef` below it is raised to it.
+    ///
+    /// ```
+    /// # use twindex::SearchParams;
+    /// assert_eq!(SearchParams::new(10).rerank(1.25).candidates_wanted(), 13);
+    /// ```
+    pub fn candidates_wanted(&self) -> usize {
         // By what was meant: 1.2 in single precision is a little more, of which ⌈ ⌉ would make a row more.
         let meant = |oversample: f32| f64::from(oversample) * (1.0 - f64::from(f32::EPSILON) / 2.0);
         self.rerank.map_or(self.k, |oversample| ((self.k as f64 * meant(oversample)).ceil() as usize).max(self.k))
@@ -673,6 +678,20 @@ impl<S: Storage + ?Sized> Index<S> {
     /// From the originals where the index keeps them itself; otherwise from what the codes stand for, which rounds a
     /// second time, and of `bits1` leaves little. Meanwhile there are two codes of every row.
     ///
+    /// ```
+    /// use twindex::{Encoding, Index, Metric, Originals};
+    ///
+    /// let mut index = Index::builder(4, Metric::L2).encoding(Encoding::Int8).originals(Originals::F32).build()?;
+    /// for i in 0..2000 {
+    ///     // The first thousand are of one kind, the rest of another.
+    ///     let x = (i % 7) as f32 + if i < 1000 { 0.0 } else { 50.0 };
+    ///     index.add(i, &[x, -x, x + 1.0, 0.5])?;
+    /// }
+    /// index.retrain()?;
+    /// assert_eq!(index.len(), 2000);
+    /// # Ok::<(), twindex::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::OutOfMemory`]; [`Error::NormTooLarge`] where a vector near that limit decodes to
     /// one beyond it. Everything is then as it was.
@@ -731,6 +750,23 @@ impl<S: Storage + ?Sized> Index<S> {
     /// nearest first. For originals that only the caller can reach: fetch those of the candidates, and give them to
     /// [`rescore`](Self::rescore). The radius waits until then.
     ///
+    /// ```
+    /// use twindex::{Encoding, Index, Metric, SearchParams};
+    ///
+    /// let vectors: Vec<f32> = (0..200 * 8).map(|i| ((i * 37) % 101) as f32 - 50.0).collect();
+    /// let index = Index::builder(8, Metric::L2).encoding(Encoding::Int4).build()?;
+    /// index.add_batch(&(0..200).collect::<Vec<_>>(), &vectors)?;
+    ///
+    /// let (query, params) = (&vectors[..8], SearchParams::new(3).rerank(2.0));
+    /// let candidates = index.candidates(query, &params)?;
+    /// assert_eq!(candidates.len(), 6);
+    /// // From wherever they are: here, row i of `vectors`.
+    /// let fetched: Vec<f32> = candidates.iter().flat_map(|c| &vectors[c.id as usize * 8..][..8]).copied().collect();
+    /// let hits = index.rescore(query, &candidates, &fetched, &params)?;
+    /// assert_eq!((hits.len(), hits[0].key, hits[0].distance), (3, 0, 0.0));
+    /// # Ok::<(), twindex::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`search`](Self::search).
     pub fn candidates(&self, query: &[f32], params: &SearchParams<'_>) -> Result<Vec<Candidate>> {
@@ -741,7 +777,8 @@ impl<S: Storage + ?Sized> Index<S> {
     }
 
     /// The second half: the best `k` of `candidates` by the exact distances of their `vectors`, given one after the
-    /// other. Where the index has fingerprints of its vectors, these are compared with them. Filter and radius apply,
+    /// other. Where the index has fingerprints of its vectors (it has, unless it keeps originals), these are compared
+    /// with them. Filter and radius apply,
     /// and a row that was removed or replaced since it was found is no hit.
     ///
     /// # Errors

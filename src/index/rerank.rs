@@ -40,6 +40,29 @@ pub struct VectorFile<S: ?Sized> {
     dimension: usize,
 }
 
+#[cfg(feature = "mmap")]
+impl VectorFile<dyn Storage + Send + Sync> {
+    /// Maps a file, `.npy` or `.fbin` by its extension.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] for another extension; [`Error::Io`]; otherwise as [`npy`](Self::npy).
+    ///
+    /// # Example
+    /// See [`Index::attach_originals`].
+    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let storage: Arc<dyn Storage + Send + Sync> = Arc::new(crate::storage::MmapStorage::open(path)?);
+        match path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase().as_str() {
+            "npy" => Self::npy(storage),
+            "fbin" => Self::fbin(storage),
+            _ => Err(Error::Dataset {
+                at: path.display().to_string(),
+                reason: "unknown extension; originals are read from .npy (f4 or f2) and .fbin".into(),
+            }),
+        }
+    }
+}
+
 impl<S: Storage + ?Sized> VectorFile<S> {
     /// A two-dimensional `.npy` array of little-endian `f4` or `f2`.
     ///
@@ -168,7 +191,26 @@ impl<S: Storage + ?Sized> Index<S> {
     /// fingerprints in the index when they are read. Where the index grows beyond the file, a search that meets a row
     /// which the file does not have is refused with [`Error::LengthMismatch`]; attach a longer one then.
     ///
+    /// They have to be the vectors that were added, to the bit: normalised or rounded copies have other fingerprints.
     /// Not needed, and refused, where the index keeps originals itself.
+    ///
+    /// ```
+    /// use twindex::{Encoding, Index, Metric, SearchParams, VectorFile};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("vectors.fbin");
+    /// let vectors: Vec<f32> = (0..200 * 8).map(|i| ((i * 37) % 101) as f32 - 50.0).collect();
+    /// let mut file = [200u32, 8].map(u32::to_le_bytes).concat(); // rows, dimension
+    /// file.extend(vectors.iter().flat_map(|x| x.to_le_bytes()));
+    /// std::fs::write(&path, file)?;
+    ///
+    /// let mut index = Index::builder(8, Metric::L2).encoding(Encoding::Int8).build()?;
+    /// index.add_batch(&(0..200).collect::<Vec<_>>(), &vectors)?;
+    /// index.attach_originals(VectorFile::open(&path)?)?;
+    /// let hits = index.search(&vectors[..8], &SearchParams::new(3).rerank(2.0))?;
+    /// assert_eq!((hits[0].key, hits[0].distance, hits[0].reranked), (0, 0.0, true));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::DimensionMismatch`]; [`Error::LengthMismatch`] for fewer vectors than rows;
@@ -179,8 +221,9 @@ impl<S: Storage + ?Sized> Index<S> {
             return Err(Error::DimensionMismatch { expected: settings.dimension, got: file.dimension });
         }
         if !self.has_fingerprints() {
-            let expected = "an index that keeps no originals itself";
-            let got = if settings.encoding == Encoding::F32 { "f32 codes" } else { "kept originals" };
+            let expected = "an index without any; this one needs none attached to rerank";
+            let got =
+                if settings.encoding == Encoding::F32 { "codes that are the originals" } else { "kept originals" };
             return Err(Error::InvalidParameter { name: "originals", expected, got: got.into() });
         }
         let rows = self.rows();

@@ -12,8 +12,8 @@
 //! (Saving before they are there learns the centre from those there are: what is saved is what is searched.)
 //! Whoever searches holds on to what was there when the search began.
 
-use crate::codec::AnyCodec;
 use crate::codec::quantized::{self, QuantizedCodec};
+use crate::codec::{AnyCodec, squared_norm};
 use crate::error::{Error, Result, Scientific};
 use crate::kernel::Kernels;
 use crate::metric::Metric;
@@ -156,9 +156,10 @@ impl Coded {
     }
 
     /// The vector row `id` stands for.
-    pub fn decode(&self, id: u32, vector: &mut [f32]) -> bool {
-        let row = self.rows.resident(id);
-        row.map(|row| self.codec.decode(row, vector)).is_some()
+    pub fn decode(&self, id: u32, vector: &mut [f32]) {
+        if let Some(row) = self.rows.resident(id) {
+            self.codec.decode(row, vector);
+        }
     }
 
     /// Appends `n` rows: `fill` writes the i-th and gives its factor. All appear at once, or none.
@@ -331,8 +332,12 @@ impl Vectors {
         }
     }
 
-    /// What [`append`](Self::append) would refuse of `vectors`.
+    /// Refuses what [`append`](Self::append) or the encoding of what is staged would refuse of `vectors`, while those
+    /// may come apart: some staged, the others encoded. Otherwise `append` takes them all or none.
     pub fn check(&self, vectors: &[f32]) -> Result<()> {
+        if self.coded.get().is_some() {
+            return Ok(());
+        }
         for (i, vector) in vectors.chunks_exact(self.settings.dimension).enumerate() {
             let codecs = [Some(&self.plain), self.originals.as_ref().map(Coded::codec)];
             codecs.into_iter().flatten().try_for_each(|codec| codec.check(vector)).map_err(|e| e.for_row(i))?;
@@ -340,8 +345,8 @@ impl Vectors {
         Ok(())
     }
 
-    /// Appends vectors that were checked, as many as there is [`room`](Self::room) for at most; `also(i, id)` does
-    /// what else belongs to the i-th before readers see it. One writer at a time.
+    /// Appends vectors, as many as there is [`room`](Self::room) for at most, or none where one is refused; `also(i,
+    /// id)` does what else belongs to the i-th before readers see it. One writer at a time.
     pub fn append(&self, vectors: &[f32], mut also: impl FnMut(u32, u32)) -> Result<u32> {
         let dimension = self.settings.dimension;
         let first = self.count();
@@ -359,13 +364,15 @@ impl Vectors {
         let current = self.current();
         let mut spare = Vec::new();
         current.append(n, |i, row| {
-            let factor = current.codec().encode(vector(i), row, &mut work)?;
+            let refused = |i: u32| move |e: Error| e.for_row(i as usize);
+            let factor = current.codec().encode(vector(i), row, &mut work).map_err(refused(i))?;
             also(i, first + i);
             // With the last row, so that neither stays without the other.
             if i + 1 == n
                 && let Some(originals) = &self.originals
             {
-                originals.append(n, |i, row| originals.codec().encode(vector(i), row, &mut spare))?;
+                originals
+                    .append(n, |i, row| originals.codec().encode(vector(i), row, &mut spare).map_err(refused(i)))?;
             }
             Ok(factor)
         })?;
@@ -378,10 +385,7 @@ impl Vectors {
     pub fn encode_staged(&self) -> Result<Option<Coded>> {
         let Current::Staged(staged) = self.current() else { return Ok(None) };
         let rows = staged.rows().count();
-        self.encode_all(rows, &|_| true, &|id, vector| {
-            staged.decode(id, vector);
-        })
-        .map(Some)
+        self.encode_all(rows, &|_| true, &|id, vector| staged.decode(id, vector)).map(Some)
     }
 
     /// Encodes `rows` vectors, which `vector` gives by id, around the mean of those that count.
@@ -389,7 +393,7 @@ impl Vectors {
     /// Vectors more than [`OUTLYING`] times as long as the average are left out of the mean: one of a thousand times
     /// the length among a thousand would move it as far as the others reach, and double their error.
     fn encode_all(&self, rows: u32, counts: &dyn Fn(u32) -> bool, vector: &dyn Fn(u32, &mut [f32])) -> Result<Coded> {
-        let norm_of = |x: &[f32]| x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+        let norm_of = |x: &[f32]| squared_norm(x.len(), |i| x[i]).sqrt();
         let mut buffer = vec![0.0; self.settings.dimension];
         let (mut norms, mut counted) = (0.0, 0);
         for id in (0..rows).filter(|&id| counts(id)) {
@@ -428,9 +432,7 @@ impl Vectors {
     pub fn retrain(&mut self, live: &dyn Fn(u32) -> bool) -> Result<()> {
         let Some(coded) = self.coded.get().filter(|_| self.settings.is_centred()) else { return Ok(()) };
         let source = self.originals.as_ref().unwrap_or(coded);
-        let fresh = self.encode_all(self.count(), live, &|id, vector| {
-            source.decode(id, vector);
-        })?;
+        let fresh = self.encode_all(self.count(), live, &|id, vector| source.decode(id, vector))?;
         self.coded = OnceLock::from(fresh);
         Ok(())
     }
@@ -521,7 +523,7 @@ impl Vectors {
 /// added to have finite factors, as the mean of vectors always is.
 pub fn centre_of<S: Storage + ?Sized>(segment: &Segment<S>) -> Result<Vec<f32>> {
     let centre = segment.centre()?.unwrap_or_default();
-    let norm = centre.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+    let norm = squared_norm(centre.len(), |i| centre[i]).sqrt();
     // The mean of vectors at the limit may be rounded to a little more.
     if norm > 1.001 * quantized::norm_limit() {
         let reason = format!("a norm of {}, which no mean of vectors has", Scientific(norm));

@@ -212,7 +212,8 @@ impl FromStr for Encoding {
 
 /// What of the vectors is kept beside their codes, in ORIGINALS: what reranking reads.
 ///
-/// Where the encoding is [`Encoding::F32`], the codes are the originals, and this is [`None`](Self::None).
+/// Where the encoding is [`Encoding::F32`], the codes are the originals, and this is [`None`](Self::None). Where it is
+/// [`Encoding::F16`], the codes are the originals in f16, and this is not [`F16`](Self::F16).
 ///
 /// ```
 /// use twindex::segment::Originals;

@@ -255,8 +255,7 @@ impl RawIndex {
             let file = match format {
                 0 => VectorFile::npy(storage),
                 1 => VectorFile::fbin(storage),
-                2 => VectorFile::raw(storage, Encoding::F32, dimension),
-                _ => VectorFile::raw(storage, Encoding::F16, dimension),
+                code => VectorFile::raw(storage, pick(&ENCODINGS, code - 2, "format")?, dimension),
             };
             self.index.attach_originals(file?)
         };

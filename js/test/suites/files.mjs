@@ -71,7 +71,8 @@ test('residency: what it implies and what contradicts it', async () => {
   const { index, row } = await filled(Index);
   const bytes = index.save();
   for (const [options, readOnly] of [
-    [{ residency: 'resident' }, false],
+    [{}, false],
+    [{ residency: 'resident' }, true],
     [{ residency: 'resident', readOnly: true }, true],
     [{ residency: 'on-demand' }, true],
     [{ residency: 'on-demand', readOnly: true }, true],
@@ -82,7 +83,9 @@ test('residency: what it implies and what contradicts it', async () => {
     if (readOnly) await refuses(() => opened.add(1000, row(0)), 'READ_ONLY');
     opened.free();
   }
-  await refuses(() => Index.open(bytes, { residency: 'on-demand', readOnly: false }), 'INVALID_ARGUMENT', 'readOnly');
+  for (const residency of ['resident', 'on-demand']) {
+    await refuses(() => Index.open(bytes, { residency, readOnly: false }), 'INVALID_ARGUMENT', 'readOnly');
+  }
   for (const residency of ['mapped', '', null, true, 1]) {
     await refuses(() => Index.open(bytes, { residency }), 'INVALID_ARGUMENT', 'residency');
   }

@@ -73,6 +73,7 @@ test('an index says how it is encoded and what it keeps', async () => {
   for (const originals of ['f16', 'f32']) {
     await refuses(() => Index.create({ ...base, originals }), 'INVALID_PARAMETER', 'originals', 'f32');
   }
+  await refuses(() => Index.create({ ...base, encoding: 'f16', originals: 'f16' }), 'INVALID_PARAMETER', 'originals', 'f16');
   for (const name of ['encoding', 'originals']) {
     for (const bad of ['F32', 'int16', 8, null, true]) {
       await refuses(() => Index.create({ ...base, [name]: bad }), 'INVALID_ARGUMENT', name);

@@ -41,7 +41,9 @@ impl std::fmt::Display for Truth {
         f.write_str(match self {
             Truth::Given => "the truth given",
             Truth::Originals => "a scan of the originals",
-            Truth::Codes => "a scan of the codes, whose distances are estimates",
+            Truth::Codes => {
+                "a scan of the codes themselves: what they lose is not counted, but by --originals or --truth"
+            }
         })
     }
 }

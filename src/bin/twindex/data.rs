@@ -3,9 +3,7 @@
 use crate::failure::Failure;
 use crate::output;
 use std::path::Path;
-use std::sync::Arc;
 use twindex::dataset::{DEFAULT_FIELD, IntegerReader, VectorReader};
-use twindex::storage::{MmapStorage, Storage};
 use twindex::{Error, Index, OpenOptions, Residency, VectorFile};
 
 /// Rows read at once.
@@ -24,7 +22,7 @@ pub fn open_to_search(
 ) -> Result<Index, Failure> {
     let mut index = open(path, residency)?;
     if let Some(originals) = originals {
-        let attached = vector_file(originals).and_then(|file| index.attach_originals(file));
+        let attached = VectorFile::open(originals).and_then(|file| index.attach_originals(file));
         attached.map_err(|e| match e {
             // About the index: it has its originals.
             Error::InvalidParameter { .. } => Failure::of(path.display(), e),
@@ -43,19 +41,6 @@ pub fn open_to_search(
         return Err(Failure::of(path.display(), reason));
     }
     Ok(index)
-}
-
-/// Vectors that stay in their file until they are asked for.
-fn vector_file(path: &Path) -> Result<VectorFile<dyn Storage + Send + Sync>, Error> {
-    let storage: Arc<dyn Storage + Send + Sync> = Arc::new(MmapStorage::open(path)?);
-    match path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase().as_str() {
-        "npy" => VectorFile::npy(storage),
-        "fbin" => VectorFile::fbin(storage),
-        _ => Err(Error::Dataset {
-            at: path.display().to_string(),
-            reason: "unknown extension; originals are read from .npy and .fbin".into(),
-        }),
-    }
 }
 
 /// All vectors of a file, row-major, each of `dimension` components.

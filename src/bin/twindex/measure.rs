@@ -29,9 +29,8 @@ impl Setting {
 
     /// The same, with no `ef` below the number of rows that are to be found, to which it would be raised anyway.
     pub fn raised(self, rows: usize) -> Setting {
-        let oversample = self.rerank.unwrap_or(1.0);
-        let pool = ((self.k as f32 * oversample).ceil() as usize).min(rows);
-        Setting { ef: self.ef.map(|ef| ef.max(pool)), ..self }
+        let wanted = self.params().candidates_wanted().min(rows);
+        Setting { ef: self.ef.map(|ef| ef.max(wanted)), ..self }
     }
 }
 

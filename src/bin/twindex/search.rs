@@ -40,6 +40,11 @@ pub fn run(args: &args::Search) -> Result<(), Failure> {
 }
 
 fn search(args: &args::Search) -> Result<(), Failure> {
+    if args.originals.is_some() && args.rerank.is_none() && args.like.is_none() {
+        return Err(Failure::Usage(
+            "--originals is read to rerank, or for --like: say --rerank 2, for instance".into(),
+        ));
+    }
     let index = data::open_to_search(&args.index, Residency::Mapped, args.originals.as_deref(), args.rerank)?;
     let params = |k| {
         let params = SearchParams::new(k).exact(args.exact);

@@ -1,15 +1,13 @@
 use super::*;
+use crate::mix::mix;
 
-/// SplitMix64; sums of four uniform numbers are normal enough.
+/// Sums of four uniform numbers are normal enough.
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0 += 1;
+        mix(self.0)
     }
 
     fn normal(&mut self) -> f32 {

@@ -2,11 +2,11 @@
 
 use super::Graph;
 use super::links::GrowingLinks;
-use super::params::mix;
 use super::search::{SearchScratch, Walk};
 use crate::error::Result;
 use crate::index::topk::{Near, sort_ids};
 use crate::index::visited::Visited;
+use crate::mix::mix;
 use crate::scorer::Scorer;
 use crate::storage::reserve;
 

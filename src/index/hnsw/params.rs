@@ -1,6 +1,7 @@
 //! The parameters of the graph and how a row's level is drawn.
 
 use crate::error::{Error, Result};
+use crate::mix::mix;
 use crate::segment::{MAX_EF, MAX_M};
 
 /// The highest level a new row is drawn.
@@ -58,15 +59,6 @@ impl HnswParams {
         }
         level
     }
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection that mixes all bits.
-#[inline]
-pub fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
 }
 
 #[cfg(test)]
