@@ -45,6 +45,8 @@ fn searches_saves_and_changes_get_along() {
             index.add(key, &vector(key, 0)).unwrap();
         }
         let highest = AtomicU64::new(STEADY);
+        // Keys below it may be removed: whoever added them has found them.
+        let settled = AtomicU64::new(STEADY);
         let (removed, searches, saves) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let start = Instant::now();
         // On a busy machine longer, until enough has happened.
@@ -64,6 +66,7 @@ fn searches_saves_and_changes_get_along() {
                     index.add_batch(&keys, &rows).unwrap();
                     let hits = index.search(&rows[..DIMENSION], &top(1).filter(Filter::keys(&keys))).unwrap();
                     assert_eq!(hits[0].distance, 0.0);
+                    settled.store(first + n, Ordering::Relaxed);
                 }
             });
             scope.spawn(|| {
@@ -78,7 +81,7 @@ fn searches_saves_and_changes_get_along() {
             scope.spawn(|| {
                 let mut random = Random::new(1);
                 while on() {
-                    let span = highest.load(Ordering::SeqCst) - STEADY;
+                    let span = settled.load(Ordering::Relaxed) - STEADY;
                     if span > 0 && index.remove(STEADY + random.next() % span).unwrap() {
                         removed.fetch_add(1, Ordering::Relaxed);
                     }
