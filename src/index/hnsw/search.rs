@@ -114,8 +114,11 @@ impl Walk<'_> {
         }
         while let Some(near) = candidates.pop() {
             self.graph.links(near.id(), level, list);
-            fresh.clear();
-            fresh.extend(list.iter().copied().filter(|&id| visited.insert(id)));
+            visited.insert_all(list, fresh);
+            // Most often it is the one whose neighbours are wanted next.
+            if let (0, Some(next)) = (level, candidates.next()) {
+                self.graph.prefetch(next.id());
+            }
             distances.resize(fresh.len(), 0.0);
             self.scorer.score(fresh, distances)?;
             for (&id, &distance) in fresh.iter().zip(distances.iter()) {
