@@ -153,7 +153,11 @@ impl<G: Grid> QuantizedCodec<G> {
     /// Writes H(x/divisor − μ) to `rotated` and returns ⟨x/divisor, μ⟩.
     fn transform(&self, vector: &[f32], divisor: f64, rotated: &mut Vec<f32>) -> f64 {
         rotated.clear();
-        rotated.extend(vector.iter().map(|&x| (f64::from(x) / divisor) as f32));
+        if divisor == 1.0 {
+            rotated.extend_from_slice(vector);
+        } else {
+            rotated.extend(vector.iter().map(|&x| (f64::from(x) / divisor) as f32));
+        }
         let along = sum(self.centre.len(), |i| f64::from(rotated[i]) * f64::from(self.centre[i]));
         for (x, centre) in rotated.iter_mut().zip(&self.centre) {
             *x -= centre;
@@ -201,7 +205,8 @@ impl<G: Grid> QuantizedCodec<G> {
             query.values.resize(self.dimension, G::Value::default());
         }
         query.scale = largest / max * 0.5;
-        query.sum = query.values.iter().map(|&u| i64::from(G::number(u))).sum();
+        // Within 32 bits: QUERY_MAX · MAX_DIMENSION is.
+        query.sum = query.values.iter().map(|&u| G::number(u)).sum::<i32>().into();
         G::arrange(kernels, &query.values, &mut query.arranged);
     }
 }
