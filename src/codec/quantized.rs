@@ -221,8 +221,19 @@ fn round(x: f32) -> f32 {
     (x + ROUNDING) - ROUNDING
 }
 
+/// In lanes, since each comparison would wait for the one before.
 fn largest_magnitude(x: &[f32]) -> f32 {
-    x.iter().fold(0.0, |max, x| if x.abs() > max { x.abs() } else { max })
+    let larger = |max: &mut f32, x: f32| *max = if x.abs() > *max { x.abs() } else { *max };
+    let mut lanes = [0f32; LANES];
+    let (blocks, tail) = x.as_chunks::<LANES>();
+    for block in blocks {
+        lanes.iter_mut().zip(block).for_each(|(max, &x)| larger(max, x));
+    }
+    lanes.iter_mut().zip(tail).for_each(|(max, &x)| larger(max, x));
+    lanes.into_iter().fold(0.0, |mut max, x| {
+        larger(&mut max, x);
+        max
+    })
 }
 
 /// The grid point of `x`, where the grid's step is 1 and the outermost points are ±`edge`.

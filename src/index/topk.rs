@@ -129,7 +129,7 @@ pub trait Candidates {
     /// The nearest row not expanded yet, unless it can no longer improve the results.
     fn pop(&mut self) -> Option<Near>;
     /// The row that [`pop`](Self::pop) gives if no nearer one is offered before.
-    fn next(&self) -> Option<Near>;
+    fn upcoming(&self) -> Option<Near>;
 }
 
 /// The `ef` nearest, sorted, each marked once expanded. Best while `ef` is small and every row may be a result.
@@ -195,7 +195,7 @@ impl Candidates for Pool {
     }
 
     #[inline]
-    fn next(&self) -> Option<Near> {
+    fn upcoming(&self) -> Option<Near> {
         self.entries.get(self.cursor..)?.iter().find(|&&entry| entry & 1 == 0).map(|&entry| unpack(entry))
     }
 }
@@ -248,7 +248,7 @@ impl Candidates for Frontier {
     }
 
     #[inline]
-    fn next(&self) -> Option<Near> {
+    fn upcoming(&self) -> Option<Near> {
         self.open.peek().map(|&Reverse(near)| near)
     }
 }
@@ -312,7 +312,9 @@ mod tests {
                     pool.push(near, true);
                     frontier.push(near, true);
                 }
-                assert_eq!(pool.pop(), frontier.pop());
+                let upcoming = pool.upcoming();
+                assert_eq!(pool.pop(), upcoming);
+                assert_eq!(frontier.pop(), upcoming);
             }
             let mut best: Vec<Near> = frontier.iter().collect();
             best.sort_unstable();

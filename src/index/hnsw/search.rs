@@ -116,7 +116,7 @@ impl Walk<'_> {
             self.graph.links(near.id(), level, list);
             visited.insert_all(list, fresh);
             // Most often it is the one whose neighbours are wanted next.
-            if let (0, Some(next)) = (level, candidates.next()) {
+            if let (0, Some(next)) = (level, candidates.upcoming()) {
                 self.graph.prefetch(next.id());
             }
             distances.resize(fresh.len(), 0.0);
