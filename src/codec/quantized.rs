@@ -82,6 +82,8 @@ pub trait Grid: Debug + Default {
     fn unpack(dimension: usize, bytes: &[u8], i: usize) -> i32;
     /// Appends twice the grid value of each component: whole numbers.
     fn doubled(dimension: usize, bytes: &[u8], values: &mut Vec<Self::Value>);
+    /// The sum of what [`doubled`](Grid::doubled) appends.
+    fn sum_of_doubled(dimension: usize, bytes: &[u8]) -> i64;
     /// Whether bits that belong to no component are zero.
     fn is_padded(dimension: usize, bytes: &[u8]) -> bool;
     /// From a number within ± QUERY_MAX.
@@ -153,7 +155,11 @@ impl<G: Grid> QuantizedCodec<G> {
     /// Writes H(x/divisor − μ) to `rotated` and returns ⟨x/divisor, μ⟩.
     fn transform(&self, vector: &[f32], divisor: f64, rotated: &mut Vec<f32>) -> f64 {
         rotated.clear();
-        rotated.extend(vector.iter().map(|&x| (f64::from(x) / divisor) as f32));
+        if divisor == 1.0 {
+            rotated.extend_from_slice(vector);
+        } else {
+            rotated.extend(vector.iter().map(|&x| (f64::from(x) / divisor) as f32));
+        }
         let along = sum(self.centre.len(), |i| f64::from(rotated[i]) * f64::from(self.centre[i]));
         for (x, centre) in rotated.iter_mut().zip(&self.centre) {
             *x -= centre;
@@ -201,7 +207,8 @@ impl<G: Grid> QuantizedCodec<G> {
             query.values.resize(self.dimension, G::Value::default());
         }
         query.scale = largest / max * 0.5;
-        query.sum = query.values.iter().map(|&u| i64::from(G::number(u))).sum();
+        // Within 32 bits: QUERY_MAX · MAX_DIMENSION is.
+        query.sum = query.values.iter().map(|&u| G::number(u)).sum::<i32>().into();
         G::arrange(kernels, &query.values, &mut query.arranged);
     }
 }
@@ -214,8 +221,19 @@ fn round(x: f32) -> f32 {
     (x + ROUNDING) - ROUNDING
 }
 
+/// In lanes, since each comparison would wait for the one before.
 fn largest_magnitude(x: &[f32]) -> f32 {
-    x.iter().fold(0.0, |max, x| if x.abs() > max { x.abs() } else { max })
+    let larger = |max: &mut f32, x: f32| *max = if x.abs() > *max { x.abs() } else { *max };
+    let mut lanes = [0f32; LANES];
+    let (blocks, tail) = x.as_chunks::<LANES>();
+    for block in blocks {
+        lanes.iter_mut().zip(block).for_each(|(max, &x)| larger(max, x));
+    }
+    lanes.iter_mut().zip(tail).for_each(|(max, &x)| larger(max, x));
+    lanes.into_iter().fold(0.0, |mut max, x| {
+        larger(&mut max, x);
+        max
+    })
 }
 
 /// The grid point of `x`, where the grid's step is 1 and the outermost points are ±`edge`.
@@ -224,6 +242,21 @@ fn snap(x: f32, edge: f32) -> f32 {
     let within = if x < -edge { -edge } else { x };
     let within = if within > edge { edge } else { within };
     round(within - 0.5) + 0.5
+}
+
+/// The sum of `term`, at most 255, of each byte: in 16 bits as long as that goes, which is as many at once as can be.
+#[inline]
+fn sum_of_bytes(bytes: &[u8], term: impl Fn(u8) -> u16) -> i64 {
+    let block_sum = |block: &[u8]| {
+        let mut lanes = [0u16; LANES];
+        let (whole, tail) = block.as_chunks::<LANES>();
+        for bytes in whole {
+            lanes.iter_mut().zip(bytes).for_each(|(lane, &byte)| *lane += term(byte));
+        }
+        lanes.iter_mut().zip(tail).for_each(|(lane, &byte)| *lane += term(byte));
+        lanes.into_iter().map(u32::from).sum::<u32>()
+    };
+    bytes.chunks(256 * LANES).map(block_sum).map(i64::from).sum()
 }
 
 /// ‖r‖².
@@ -359,23 +392,18 @@ impl<G: Grid> Codec for QuantizedCodec<G> {
         let (code, f, offset) = self.parts(row);
         query.values.clear();
         G::doubled(self.dimension, code, &mut query.values);
-        // No magnitude is beyond 255, and 255² · MAX_DIMENSION fits 32 bits.
-        let (mut sum, mut squared) = (0i32, 0u32);
-        for &value in &query.values {
-            let number = G::number(value);
-            sum += number;
-            squared += (number * number) as u32;
-        }
-        query.sum = sum.into();
-        // ‖g‖², and ‖r‖² where the row tells it.
-        let grid = squared as f32 / 4.0;
+        query.sum = G::sum_of_doubled(self.dimension, code);
+        G::arrange(kernels, &query.values, &mut query.arranged);
+        // ‖g‖²: what a kernel gives is 2·⟨2g, g⟩.
+        let grid = |query: &QuantizedQuery<G>| G::product(kernels, &query.arranged, query.sum, code) as f32 / 4.0;
+        // ‖r‖², where the row tells it.
         let norm = match self.metric {
             Metric::L2 => Some(offset),
             Metric::Cosine => Some((1.0 - self.centre_squared) - 2.0 * offset),
             Metric::InnerProduct => None,
         };
         let shortened = match norm {
-            Some(norm) if f > 0.0 => norm / (f * grid),
+            Some(norm) if f > 0.0 => norm / (f * grid(query)),
             Some(_) => 0.0,
             None => f * G::COSINE_SQUARED,
         };
@@ -385,7 +413,6 @@ impl<G: Grid> Codec for QuantizedCodec<G> {
             Metric::L2 => offset,
             Metric::InnerProduct | Metric::Cosine => self.centre_squared + offset,
         };
-        G::arrange(kernels, &query.values, &mut query.arranged);
     }
 
     #[inline]

@@ -90,22 +90,32 @@ fn flip(x: &mut [f32], signs: &[u32]) {
 
 /// The Walsh–Hadamard transform of a power of two of components, scaled to be orthogonal.
 fn hadamard(x: &mut [f32]) {
+    let butterflies = |a: f32, b: f32, c: f32, d: f32| {
+        let (ab, a_b, cd, c_d) = (a + b, a - b, c + d, c - d);
+        (ab + cd, a_b + c_d, ab - cd, a_b - c_d)
+    };
     let mut half = 1;
-    // Two steps at once for the innermost four, whose halves are shorter than a register.
-    if x.len() >= 4 {
-        for four in x.as_chunks_mut::<4>().0 {
-            let [a, b, c, d] = *four;
-            let (ab, a_b, cd, c_d) = (a + b, a - b, c + d, c - d);
-            *four = [ab + cd, a_b + c_d, ab - cd, a_b - c_d];
-        }
+    // The halves of the innermost are shorter than a register.
+    for four in x.as_chunks_mut::<4>().0 {
+        let [a, b, c, d] = *four;
+        *four = butterflies(a, b, c, d).into();
         half = 4;
     }
-    while half < x.len() {
-        for block in x.chunks_exact_mut(2 * half) {
-            let (low, high) = block.split_at_mut(half);
-            for (a, b) in low.iter_mut().zip(high) {
-                (*a, *b) = (*a + *b, *a - *b);
+    // Two steps at once: half the reading and writing.
+    while 4 * half <= x.len() {
+        for block in x.chunks_exact_mut(4 * half) {
+            let (low, high) = block.split_at_mut(2 * half);
+            let ((a, b), (c, d)) = (low.split_at_mut(half), high.split_at_mut(half));
+            for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
+                (*a, *b, *c, *d) = butterflies(*a, *b, *c, *d);
             }
+        }
+        half *= 4;
+    }
+    while half < x.len() {
+        let (low, high) = x.split_at_mut(half);
+        for (a, b) in low.iter_mut().zip(high) {
+            (*a, *b) = (*a + *b, *a - *b);
         }
         half *= 2;
     }

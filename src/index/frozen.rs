@@ -4,9 +4,13 @@ use super::hnsw::Graph;
 use super::vectors::{VectorSettings, centre_of};
 use crate::codec::AnyCodec;
 use crate::error::Result;
+use crate::kernel::Kernels;
 use crate::scorer::Factors;
 use crate::segment::{FactorsView, LinksView, Segment};
 use crate::storage::Storage;
+
+/// Cache lines prefetched of a list: all of most lists.
+const LINES: usize = 3;
 
 /// A segment and what it takes to search it.
 #[derive(Debug)]
@@ -83,5 +87,10 @@ impl Graph for LinksView<'_> {
     #[inline]
     fn links(&self, id: u32, level: u8, out: &mut Vec<u32>) {
         self.list(id, usize::from(level), out);
+    }
+
+    #[inline]
+    fn prefetch(&self, id: u32) {
+        Kernels::best().prefetch(self.base_list(id).unwrap_or_default(), LINES);
     }
 }

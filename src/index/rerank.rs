@@ -429,6 +429,10 @@ impl<'a, R: Rows> Reached<'a, R> {
     }
 }
 
+/// Rows prefetched ahead of the one that is compared, and how many lines of each.
+const AHEAD: usize = 4;
+const LINES: usize = 8;
+
 /// Exact distances of the candidates, whose rows these are; rows at no distance (damaged) are dropped.
 fn rescore(
     codec: &AnyCodec,
@@ -439,7 +443,13 @@ fn rescore(
     exact: &mut FloatQuery,
 ) -> Result<()> {
     exact.prepare(codec, kernels, query)?;
+    for i in 0..AHEAD.min(candidates.len()) {
+        kernels.prefetch(rows.row(i), LINES);
+    }
     for (i, candidate) in candidates.iter_mut().enumerate() {
+        if i + AHEAD < rows.ids.len() {
+            kernels.prefetch(rows.row(i + AHEAD), LINES);
+        }
         candidate.distance = exact.distance(codec, kernels, rows.row(i));
     }
     candidates.retain(|candidate| ordered(candidate.distance).is_some());

@@ -328,6 +328,8 @@ mod tests {
             out.clear();
             out.push(id + 1);
         }
+
+        fn prefetch(&self, _: u32) {}
     }
 
     #[test]

@@ -128,6 +128,8 @@ pub trait Candidates {
     fn push(&mut self, near: Near, admitted: bool);
     /// The nearest row not expanded yet, unless it can no longer improve the results.
     fn pop(&mut self) -> Option<Near>;
+    /// The row that [`pop`](Self::pop) gives if no nearer one is offered before.
+    fn upcoming(&self) -> Option<Near>;
 }
 
 /// The `ef` nearest, sorted, each marked once expanded. Best while `ef` is small and every row may be a result.
@@ -191,6 +193,11 @@ impl Candidates for Pool {
         }
         None
     }
+
+    #[inline]
+    fn upcoming(&self) -> Option<Near> {
+        self.entries.get(self.cursor..)?.iter().find(|&&entry| entry & 1 == 0).map(|&entry| unpack(entry))
+    }
 }
 
 /// A frontier of any length beside the `ef` best admitted: for filters, tombstones and large `ef`.
@@ -238,6 +245,11 @@ impl Candidates for Frontier {
             return None;
         }
         Some(near)
+    }
+
+    #[inline]
+    fn upcoming(&self) -> Option<Near> {
+        self.open.peek().map(|&Reverse(near)| near)
     }
 }
 
@@ -300,7 +312,9 @@ mod tests {
                     pool.push(near, true);
                     frontier.push(near, true);
                 }
-                assert_eq!(pool.pop(), frontier.pop());
+                let upcoming = pool.upcoming();
+                assert_eq!(pool.pop(), upcoming);
+                assert_eq!(frontier.pop(), upcoming);
             }
             let mut best: Vec<Near> = frontier.iter().collect();
             best.sort_unstable();

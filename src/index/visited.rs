@@ -7,8 +7,8 @@ use crate::storage::reserve;
 #[derive(Debug, Default)]
 pub struct Visited {
     words: Vec<u64>,
-    /// Words that are not zero, so that clearing costs what was visited and not what there is.
-    touched: Vec<u32>,
+    /// The ids in the set, so that clearing costs what was visited and not what there is.
+    ids: Vec<u32>,
     bound: u32,
 }
 
@@ -19,15 +19,15 @@ impl Visited {
         if words > self.words.len() {
             // Nothing in the old marks is worth copying.
             self.words = Vec::new();
-            self.touched.clear();
+            self.ids.clear();
             reserve(&mut self.words, words)?;
             self.words.resize(words, 0);
         } else {
-            for &word in &self.touched {
-                self.words[word as usize] = 0;
+            for &id in &self.ids {
+                self.words[id as usize / 64] = 0;
             }
         }
-        self.touched.clear();
+        self.ids.clear();
         self.bound = bound;
         Ok(())
     }
@@ -35,19 +35,32 @@ impl Visited {
     /// Marks `id`; `true` if it is within bounds and was not marked yet.
     #[inline]
     pub fn insert(&mut self, id: u32) -> bool {
-        if id >= self.bound {
-            return false;
+        let is_new = id < self.bound && !self.contains(id);
+        if is_new {
+            self.words[id as usize / 64] |= 1 << (id % 64);
+            self.ids.push(id);
         }
-        let (at, bit) = (id / 64, 1u64 << (id % 64));
-        let word = &mut self.words[at as usize];
-        if *word & bit != 0 {
-            return false;
+        is_new
+    }
+
+    /// Marks `ids`, and leaves in `fresh` those that [`insert`](Self::insert) would say `true` of.
+    ///
+    /// Without a branch that depends on the marks: whether a neighbour was met before nobody can foretell.
+    #[inline]
+    pub fn insert_all(&mut self, ids: &[u32], fresh: &mut Vec<u32>) {
+        fresh.resize(ids.len(), 0);
+        let mut count = 0;
+        for &id in ids {
+            if id >= self.bound {
+                continue;
+            }
+            let (word, bit) = (&mut self.words[id as usize / 64], 1 << (id % 64));
+            fresh[count] = id;
+            count += usize::from(*word & bit == 0);
+            *word |= bit;
         }
-        if *word == 0 {
-            self.touched.push(at);
-        }
-        *word |= bit;
-        true
+        fresh.truncate(count);
+        self.ids.extend_from_slice(fresh);
     }
 
     /// Whether `id` is marked.
@@ -75,6 +88,14 @@ mod tests {
             assert!(!visited.insert(bound), "the bound itself is out of range");
             assert!(!visited.insert(u32::MAX));
             assert!(!visited.contains(u32::MAX));
+            visited.reset(bound).unwrap();
+            let mut fresh = vec![7];
+            visited.insert_all(&[bound, 3, 1, 3, u32::MAX, 1], &mut fresh);
+            let mut wanted = vec![3, 1];
+            wanted.retain(|&id| id < bound);
+            assert_eq!(fresh, wanted);
+            visited.insert_all(&[2, 1, 3], &mut fresh);
+            assert_eq!(fresh, if bound > 2 { vec![2] } else { vec![] });
         }
     }
 }

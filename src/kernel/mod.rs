@@ -453,16 +453,16 @@ impl Kernels {
         }
     }
 
-    /// Hints that the first `lines` cache lines (of 64 bytes) that `row` touches will be read soon. A hint only: it
+    /// Hints that the first `lines` cache lines (of 64 bytes) that `items` touch will be read soon. A hint only: it
     /// changes no result, and on a target without such an instruction it is nothing. One instruction a line.
     #[inline]
-    pub fn prefetch(&self, row: &[u8], lines: usize) {
+    pub fn prefetch<T>(&self, items: &[T], lines: usize) {
         #[cfg(target_arch = "x86_64")]
-        x86::prefetch(row, lines);
+        x86::prefetch(items, lines);
         #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-        neon::prefetch(row, lines);
+        neon::prefetch(items, lines);
         #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))))]
-        let _ = (row, lines);
+        let _ = (items, lines);
     }
 }
 
@@ -584,14 +584,15 @@ fn refuse_level(arranged: Option<Level>, level: Level) -> ! {
     }
 }
 
-/// Addresses of the first `lines` cache lines that `row` touches.
+/// Addresses of the first `lines` cache lines that `items` touch.
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 #[inline]
-fn cache_lines(row: &[u8], lines: usize) -> impl Iterator<Item = *const u8> {
+fn cache_lines<T>(items: &[T], lines: usize) -> impl Iterator<Item = *const u8> {
     const LINE: usize = 64;
-    let within_line = row.as_ptr().addr() % LINE;
-    let first = row.as_ptr().wrapping_sub(within_line);
-    let touched = (within_line + row.len()).div_ceil(LINE);
+    let start = items.as_ptr().cast::<u8>();
+    let within_line = start.addr() % LINE;
+    let first = start.wrapping_sub(within_line);
+    let touched = (within_line + size_of_val(items)).div_ceil(LINE);
     (0..lines.min(touched)).map(move |line| first.wrapping_add(line * LINE))
 }
 

@@ -39,8 +39,8 @@ const BLOCK_F16: usize = LANES * F16;
 const ELEMENTS: usize = VECTOR / F32;
 
 #[inline]
-pub(super) fn prefetch(row: &[u8], lines: usize) {
-    for line in super::cache_lines(row, lines) {
+pub(super) fn prefetch<T>(items: &[T], lines: usize) {
+    for line in super::cache_lines(items, lines) {
         // SAFETY: a prefetch of any address whatsoever neither faults nor changes memory, registers or flags.
         unsafe { asm!("prfm pldl1keep, [{line}]", line = in(reg) line, options(nostack, preserves_flags, readonly)) };
     }

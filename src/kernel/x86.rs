@@ -40,8 +40,8 @@ pub(super) const HALF_BLOCK: usize = LANES * F16;
 const VECTOR: usize = size_of::<__m256>();
 
 #[inline]
-pub(super) fn prefetch(row: &[u8], lines: usize) {
-    for line in super::cache_lines(row, lines) {
+pub(super) fn prefetch<T>(items: &[T], lines: usize) {
+    for line in super::cache_lines(items, lines) {
         // SAFETY: SSE is part of x86-64, and a prefetch of any address whatsoever neither faults nor changes memory.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }

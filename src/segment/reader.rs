@@ -483,8 +483,9 @@ impl<'a> LinksView<'a> {
         nodes.iter().map(|b| u32::from_le_bytes(*b)).filter(move |&id| id < rows)
     }
 
+    /// The list of `id` on level 0, as it lies in the file.
     #[inline]
-    fn base_list(&self, id: u32) -> Option<Words<'a>> {
+    pub fn base_list(&self, id: u32) -> Option<Words<'a>> {
         let (start, end) = self.base_bounds(id)?;
         let list = self.links.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)?;
         list.get(..list.len().min(2 * self.m))

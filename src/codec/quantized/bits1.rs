@@ -1,6 +1,6 @@
 //! One bit a component, its sign: b = 0 or 1, with the grid value b − ½. Bit i mod 8 of byte i / 8 is component i.
 
-use super::Grid;
+use super::{Grid, sum_of_bytes};
 use crate::kernel::{Bits1Query, Kernels};
 
 /// The grid of two points.
@@ -40,6 +40,10 @@ impl Grid for Bits1 {
             values.extend::<[i8; 8]>(std::array::from_fn(|i| 2 * (byte >> i & 1) as i8 - 1));
         }
         values.truncate(dimension);
+    }
+
+    fn sum_of_doubled(dimension: usize, bytes: &[u8]) -> i64 {
+        2 * sum_of_bytes(bytes, |byte| byte.count_ones() as u16) - dimension as i64
     }
 
     fn is_padded(dimension: usize, bytes: &[u8]) -> bool {

@@ -1,7 +1,7 @@
 //! 4 bits a component: c = 0 to 15, with the grid value c − 7½. The low nibble of byte j is component j, the high
 //! nibble component j + ⌈d/2⌉.
 
-use super::Grid;
+use super::{Grid, sum_of_bytes};
 use crate::kernel::{Int4Query, Kernels};
 
 /// The grid of 16 points.
@@ -39,6 +39,10 @@ impl Grid for Int4 {
         values.extend(bytes.iter().map(|byte| 2 * (byte & 15) as i8 - 15));
         let high = &bytes[..dimension - bytes.len()];
         values.extend(high.iter().map(|byte| 2 * (byte >> 4) as i8 - 15));
+    }
+
+    fn sum_of_doubled(dimension: usize, bytes: &[u8]) -> i64 {
+        2 * sum_of_bytes(bytes, |byte| u16::from(byte & 15) + u16::from(byte >> 4)) - 15 * dimension as i64
     }
 
     fn is_padded(dimension: usize, bytes: &[u8]) -> bool {

@@ -1,6 +1,6 @@
 //! 8 bits a component: a signed byte s, with the grid value s + ½.
 
-use super::Grid;
+use super::{Grid, sum_of_bytes};
 use crate::kernel::{INT8_QUERY_MAX, Int8Query, Kernels};
 
 /// The grid of 256 points.
@@ -33,6 +33,10 @@ impl Grid for Int8 {
 
     fn doubled(_: usize, bytes: &[u8], values: &mut Vec<i16>) {
         values.extend(bytes.iter().map(|&byte| 2 * i16::from(byte as i8) + 1));
+    }
+
+    fn sum_of_doubled(dimension: usize, bytes: &[u8]) -> i64 {
+        2 * sum_of_bytes(bytes, |byte| u16::from(byte ^ 0x80)) - 255 * dimension as i64
     }
 
     fn is_padded(_: usize, _: &[u8]) -> bool {

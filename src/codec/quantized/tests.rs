@@ -246,3 +246,25 @@ macro_rules! stamp {
 }
 
 stamp!(of_8_bits: Int8, of_4_bits: Int4, of_1_bit: Bits1);
+
+#[test]
+fn the_sum_of_a_row_taken_as_a_query_is_that_of_its_components() {
+    fn check<G: Grid>(random: &mut Random) {
+        for dimension in [1, 2, 7, 8, 9, 31, 32, 33, 129, 768, 4097, 65_536] {
+            let extremes = [0, G::LEVELS - 1].map(|code| vec![code; dimension]);
+            let any = (0..dimension).map(|_| (random.next() % G::LEVELS as u64) as i32).collect();
+            for codes in extremes.into_iter().chain([any]) {
+                let mut bytes = vec![0; G::code_bytes(dimension)];
+                G::pack(dimension, |i| codes[i], &mut bytes);
+                let mut values = Vec::new();
+                G::doubled(dimension, &bytes, &mut values);
+                let sum: i64 = values.iter().map(|&value| i64::from(G::number(value))).sum();
+                assert_eq!(G::sum_of_doubled(dimension, &bytes), sum, "{dimension}");
+            }
+        }
+    }
+    let mut random = Random(1);
+    check::<Int8>(&mut random);
+    check::<Int4>(&mut random);
+    check::<Bits1>(&mut random);
+}

@@ -14,6 +14,7 @@
 use super::Graph;
 use super::params::HnswParams;
 use crate::error::{Error, Result};
+use crate::kernel::Kernels;
 use crate::segment::LinksView;
 use crate::storage::{ChunkOptions, ChunkedCells, reserve};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -24,6 +25,8 @@ const STRIPES: usize = 1024;
 /// The first cell of a slot on level 0: the row's level above, the number of links below.
 const LEVEL_SHIFT: u32 = 16;
 const COUNT: u32 = (1 << LEVEL_SHIFT) - 1;
+/// Cache lines prefetched of a slot: all of one where m is 16.
+const LINES: usize = 3;
 /// `entry` before there is one.
 const NO_ENTRY: u64 = u64::MAX;
 
@@ -326,5 +329,10 @@ impl Graph for GrowingLinks {
         if let Some(slot) = self.slot(id, level) {
             Self::read(slot, out);
         }
+    }
+
+    #[inline]
+    fn prefetch(&self, id: u32) {
+        Kernels::best().prefetch(self.base.row(id).unwrap_or_default(), LINES);
     }
 }

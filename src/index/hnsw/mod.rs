@@ -19,4 +19,7 @@ pub trait Graph {
 
     /// Replaces `out` with the neighbours of row `id` on `level`; empty where it has none there.
     fn links(&self, id: u32, level: u8, out: &mut Vec<u32>);
+
+    /// Hints that the neighbours of row `id` on level 0 will be asked for soon.
+    fn prefetch(&self, id: u32);
 }

@@ -40,8 +40,9 @@ impl Walk<'_> {
     /// The row found by walking down from `entry`, on every level above `target`, until no neighbour is nearer to the
     /// query.
     pub fn descend(&mut self, entry: (u32, u8), target: u8, scratch: &mut SearchScratch) -> Result<Option<Near>> {
-        let SearchScratch { list, distances, .. } = scratch;
-        if entry.0 >= self.bound {
+        let SearchScratch { visited, list, fresh, distances, .. } = scratch;
+        visited.reset(self.bound)?;
+        if !visited.insert(entry.0) {
             return Ok(None);
         }
         let mut distance = [0.0];
@@ -50,10 +51,11 @@ impl Walk<'_> {
         for level in (target + 1..=entry.1).rev() {
             loop {
                 self.graph.links(nearest.id(), level, list);
-                list.retain(|&id| id < self.bound);
-                distances.resize(list.len(), 0.0);
-                self.scorer.score(list, distances)?;
-                let best = list.iter().zip(distances.iter()).filter_map(|(&id, &d)| Near::new(d, id)).min();
+                // A row scored before, here or on a level above, was not nearer then and is not now.
+                visited.insert_all(list, fresh);
+                distances.resize(fresh.len(), 0.0);
+                self.scorer.score(fresh, distances)?;
+                let best = fresh.iter().zip(distances.iter()).filter_map(|(&id, &d)| Near::new(d, id)).min();
                 match best {
                     // Strictly nearer each time: the walk ends whatever the links are.
                     Some(near) if near < nearest => nearest = near,
@@ -114,8 +116,11 @@ impl Walk<'_> {
         }
         while let Some(near) = candidates.pop() {
             self.graph.links(near.id(), level, list);
-            fresh.clear();
-            fresh.extend(list.iter().copied().filter(|&id| visited.insert(id)));
+            visited.insert_all(list, fresh);
+            // Most often it is the one whose neighbours are wanted next.
+            if let (0, Some(next)) = (level, candidates.upcoming()) {
+                self.graph.prefetch(next.id());
+            }
             distances.resize(fresh.len(), 0.0);
             self.scorer.score(fresh, distances)?;
             for (&id, &distance) in fresh.iter().zip(distances.iter()) {
