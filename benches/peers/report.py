@@ -1,0 +1,1 @@
+def text(rows): return f"{len(rows)} rows"
