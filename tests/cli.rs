@@ -323,14 +323,13 @@ fn bench_measures_recall_and_speed() {
     assert_eq!(efs(&bench(&["--ef", "20", "--mmap", "--k", "1"])), [Some(20)]);
     let timed = bench(&["--ef", "20", "--threads", "2", "--seconds", "0.2"]);
     assert_eq!(timed["results"][0]["threads"], 2);
-    for more in [&["--threads", "2"][..], &["--seconds", "0.1"]] {
-        let batched = bench(&[&["--exact", "--batch", "64"], more].concat());
-        let row = &batched["results"][0];
-        assert_eq!((&row["batch"], &row["recall"]), (&64.into(), &1.0.into()));
-        // A call answers 64 queries, the last of a round fewer.
-        let figure = |name: &str| row[name].as_f64().unwrap();
-        assert!(figure("qps") > 1e6 / figure("p99_us") && figure("qps") < 100.0 * 1e6 / figure("p50_us"), "{row}");
-    }
+    let batched = bench(&["--exact", "--batch", "64", "--threads", "2"]);
+    let row = &batched["results"][0];
+    assert_eq!((&row["batch"], &row["threads"], &row["recall"]), (&64.into(), &2.into(), &1.0.into()));
+    // Times are those of a call, none of which took longer than p99_us; a call answers 60 queries on average.
+    assert!(row["qps"].as_f64().unwrap() * row["p99_us"].as_f64().unwrap() > 30e6, "{row}");
+    let timed = bench(&["--exact", "--batch", "64", "--seconds", "0.1"]);
+    assert!(timed["results"][0]["qps"].as_f64().unwrap() > 0.0);
     assert_eq!(bench(&["--k", "5000"])["results"][0]["k"], ROWS);
 
     let flat = folder.build(&base, "flat.twx", &["--metric", "l2", "--index", "flat"]);
@@ -591,7 +590,7 @@ fn bench_reranks() {
     // 60 times 10 candidates are all rows.
     assert_eq!(bench(&kept, &["--rerank", "60", "--exact"])["results"][0]["recall"], 1.0);
     let lines = std::fs::read_to_string(&csv).unwrap();
-    assert!(lines.lines().nth(1).unwrap().starts_with("10,,true,60,1,1.000000,"), "{lines}");
+    assert!(lines.lines().nth(1).unwrap().starts_with("10,,true,60,1,1,1.000000,"), "{lines}");
     // What is measured against a scan of the codes is how well the graph finds them.
     let codes = bench(&index, &["--exact"]);
     assert_eq!((said(&codes).as_str(), recall(&codes, 0)), ("int4 none codes", 1.0));

@@ -17,8 +17,9 @@ search finds what the last build on most threads made. --only takes names of con
 --rows and --queries measure a part of the data, for a quick look, into a CSV of their own.
 
 The CSV gets a row for each measurement; earlier rows of the contenders, suite and stage that are measured again are
-replaced. Sizes are in MB of 10⁶ bytes. anon_mb is the memory no file backs that the index took: built, or just opened;
-peak_rss_mb is the peak of the whole process, pages of mapped files with it. report.py makes tables of it.
+replaced. Sizes are in MB of 10⁶ bytes. anon_mb is the memory no file backs that the index took, built or just opened;
+peak_rss_mb the peak of the whole process, with pages of mapped files (and, for a peer, Python); bytes_row what the file
+takes a row, less originals kept for reranking. report.py makes tables of it.
 """
 
 import argparse
@@ -47,6 +48,8 @@ PACKAGES = {
     "rabitqlib": "0.7.1",
     "scalable-vs": "0.5.0",
 }
+# Idle threads of OpenBLAS and OpenMP spin, and count as CPU time of searches they have no part in.
+QUIET = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 COLUMNS = (
     "dataset suite stage contender version m ef_construction k ef rerank threads batch round recall cpu_qps wall_qps "
     "build_cpu_s build_wall_s peak_rss_mb anon_mb open_rss_mb open_ms file_mb bytes_row rows dimension machine started"
@@ -147,7 +150,7 @@ def measure(task):
     answer.unlink(missing_ok=True)
     with log.open("w+") as file:
         command = [str(PYTHON), __file__, "--task", json.dumps(dataclasses.asdict(task))]
-        run = subprocess.run(command, stdout=file, stderr=file)
+        run = subprocess.run(command, stdout=file, stderr=file, env=os.environ | QUIET)
         file.seek(0)
         said = file.read()
     # A library may well crash while its process ends, after the work is done.
@@ -178,10 +181,7 @@ class Run:
             self.rows = [row for row in self.rows if any(row[name] != value for name, value in key.items())]
         for row in rows:
             row = about | row | {"machine": self.machine, "started": self.started}
-            shown = {name: "" if row.get(name) is None else row[name] for name in COLUMNS}
-            for name, value in shown.items():
-                if isinstance(value, float):
-                    shown[name] = f"{value:.{DIGITS.get(name, 1)}f}" if name != "rerank" else f"{value:g}"
+            shown = {name: cell(name, row.get(name)) for name in COLUMNS}
             self.rows.append(shown)
         self.csv.parent.mkdir(parents=True, exist_ok=True)
         with self.csv.open("w", newline="") as file:
@@ -239,6 +239,14 @@ class Run:
             about |= dataclasses.asdict(suite.graph)
         about |= {"file_mb": size(path) / 1e6, "bytes_row": contender.bytes_a_row(path, *shape)}
         self.record(about, rows)
+
+
+def cell(name, value):
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:g}" if name == "rerank" else f"{value:.{DIGITS.get(name, 1)}f}"
+    return str(value)
 
 
 def chosen(contender, only):
