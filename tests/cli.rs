@@ -190,6 +190,7 @@ fn build_reports_what_scripts_read() {
     let index = folder.build(&input, "x.twx", &["--metric", "ip", "--json", &json]);
     let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let expected = [
+        "anonymous_bytes",
         "cpu_seconds",
         "dimension",
         "encoding",
@@ -210,6 +211,10 @@ fn build_reports_what_scripts_read() {
     if cfg!(unix) {
         assert!(report["cpu_seconds"].as_f64().unwrap() > 0.0);
         assert!(report["peak_rss_bytes"].as_u64().unwrap() > (ROWS * DIMENSION * 4) as u64);
+    }
+    if cfg!(target_os = "linux") {
+        let [anonymous, peak] = ["anonymous_bytes", "peak_rss_bytes"].map(|name| report[name].as_u64().unwrap());
+        assert!((ROWS * DIMENSION * 4) as u64 <= anonymous && anonymous <= peak, "{report}");
     }
     let args = ["build", "--input", &input, "--output", &index, "--metric", "ip", "--index", "flat", "--json", "-"];
     let report: Value = serde_json::from_str(&succeed(args)).unwrap();

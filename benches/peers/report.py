@@ -357,8 +357,8 @@ def text(rows):
         parts.append(f"{name}: {about(data)}; queries per CPU second on one thread")
         tables = [("graph", graph_table), ("graph", lambda d: build_table(d, "graph")), ("graph", threads_table)]
         tables += [("flat", flat_table), ("seeds", seeds_table), ("seeds", lambda d: build_table(d, "seeds"))]
-        parts += [aligned(table(data)) for suite, table in tables if data.of(suite=suite)]
-        parts.append(aligned(goals(data)))
+        made = [table(data) for suite, table in tables if data.of(suite=suite)] + [goals(data)]
+        parts += [aligned(table) for table in made if table[1]]
     return "\n\n".join(parts)
 
 
