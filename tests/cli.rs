@@ -190,6 +190,7 @@ fn build_reports_what_scripts_read() {
     let index = folder.build(&input, "x.twx", &["--metric", "ip", "--json", &json]);
     let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let expected = [
+        "anonymous_bytes",
         "cpu_seconds",
         "dimension",
         "encoding",
@@ -210,6 +211,10 @@ fn build_reports_what_scripts_read() {
     if cfg!(unix) {
         assert!(report["cpu_seconds"].as_f64().unwrap() > 0.0);
         assert!(report["peak_rss_bytes"].as_u64().unwrap() > (ROWS * DIMENSION * 4) as u64);
+    }
+    if cfg!(target_os = "linux") {
+        let [anonymous, peak] = ["anonymous_bytes", "peak_rss_bytes"].map(|name| report[name].as_u64().unwrap());
+        assert!((ROWS * DIMENSION * 4) as u64 <= anonymous && anonymous <= peak, "{report}");
     }
     let args = ["build", "--input", &input, "--output", &index, "--metric", "ip", "--index", "flat", "--json", "-"];
     let report: Value = serde_json::from_str(&succeed(args)).unwrap();
@@ -284,8 +289,13 @@ fn bench_measures_recall_and_speed() {
     };
 
     let report = bench(&["--exact", "--ef", "4,10,64,600", "--k", "10"]);
-    let expected = ["encoding", "index_bytes", "open_ms", "originals", "peak_rss_bytes", "results", "truth"];
-    assert_eq!(names(&report), expected);
+    let memory = ["open_anonymous_bytes", "open_ms", "open_rss_bytes", "originals", "peak_rss_bytes"];
+    assert_eq!(names(&report), [&["encoding", "index_bytes"][..], &memory, &["results", "truth"]].concat());
+    if cfg!(target_os = "linux") {
+        let bytes = |name: &str| report[name].as_u64().unwrap();
+        assert!(0 < bytes("open_anonymous_bytes") && bytes("open_anonymous_bytes") < bytes("open_rss_bytes"));
+        assert!(bytes("open_rss_bytes") <= bytes("peak_rss_bytes"));
+    }
     let said = |name: &str| report[name].as_str().unwrap();
     assert_eq!((said("encoding"), said("originals"), said("truth")), ("f32", "none", "originals"));
     assert_eq!(report["index_bytes"], std::fs::metadata(&index).unwrap().len());
@@ -293,9 +303,10 @@ fn bench_measures_recall_and_speed() {
     assert_eq!(efs(&report), [Some(10), Some(64), Some(600), None]);
     let rows = report["results"].as_array().unwrap();
     for row in rows {
-        let expected = ["cpu_qps", "ef", "exact", "k", "p50_us", "p99_us", "qps", "recall", "rerank", "threads"];
+        let expected =
+            ["batch", "cpu_qps", "ef", "exact", "k", "p50_us", "p99_us", "qps", "recall", "rerank", "threads"];
         assert_eq!(names(row), expected);
-        assert_eq!((&row["k"], &row["threads"]), (&10.into(), &1.into()));
+        assert_eq!((&row["k"], &row["threads"], &row["batch"]), (&10.into(), &1.into(), &1.into()));
         assert_eq!(row["exact"], row["ef"].is_null());
         assert!(row["rerank"].is_null());
         let figure = |name: &str| row[name].as_f64().unwrap();
@@ -307,16 +318,23 @@ fn bench_measures_recall_and_speed() {
     assert!(rows[0]["recall"].as_f64().unwrap() <= rows[1]["recall"].as_f64().unwrap());
     let table = std::fs::read_to_string(&csv).unwrap();
     let lines: Vec<&str> = table.lines().collect();
-    assert_eq!(lines[0], "k,ef,exact,rerank,threads,recall,qps,cpu_qps,p50_us,p99_us");
+    assert_eq!(lines[0], "k,ef,exact,rerank,threads,batch,recall,qps,cpu_qps,p50_us,p99_us");
     assert_eq!(lines.len(), 5);
-    assert!(lines[1].starts_with("10,10,false,,1,0.") || lines[1].starts_with("10,10,false,,1,1."), "{}", lines[1]);
-    assert!(lines[4].starts_with("10,,true,,1,1.000000,"), "{}", lines[4]);
+    assert!(lines[1].starts_with("10,10,false,,1,1,0.") || lines[1].starts_with("10,10,false,,1,1,1."), "{}", lines[1]);
+    assert!(lines[4].starts_with("10,,true,,1,1,1.000000,"), "{}", lines[4]);
 
     assert_eq!(efs(&bench(&[])), [Some(16), Some(32), Some(64), Some(128)]);
     assert_eq!(efs(&bench(&["--exact", "--resident"])), [None]);
     assert_eq!(efs(&bench(&["--ef", "20", "--mmap", "--k", "1"])), [Some(20)]);
     let timed = bench(&["--ef", "20", "--threads", "2", "--seconds", "0.2"]);
     assert_eq!(timed["results"][0]["threads"], 2);
+    let batched = bench(&["--exact", "--batch", "64", "--threads", "2"]);
+    let row = &batched["results"][0];
+    assert_eq!((&row["batch"], &row["threads"], &row["recall"]), (&64.into(), &2.into(), &1.0.into()));
+    // Times are those of a call, none of which took longer than p99_us; a call answers 60 queries on average.
+    assert!(row["qps"].as_f64().unwrap() * row["p99_us"].as_f64().unwrap() > 30e6, "{row}");
+    let timed = bench(&["--exact", "--batch", "64", "--seconds", "0.1"]);
+    assert!(timed["results"][0]["qps"].as_f64().unwrap() > 0.0);
     assert_eq!(bench(&["--k", "5000"])["results"][0]["k"], ROWS);
 
     let flat = folder.build(&base, "flat.twx", &["--metric", "l2", "--index", "flat"]);
@@ -577,7 +595,7 @@ fn bench_reranks() {
     // 60 times 10 candidates are all rows.
     assert_eq!(bench(&kept, &["--rerank", "60", "--exact"])["results"][0]["recall"], 1.0);
     let lines = std::fs::read_to_string(&csv).unwrap();
-    assert!(lines.lines().nth(1).unwrap().starts_with("10,,true,60,1,1.000000,"), "{lines}");
+    assert!(lines.lines().nth(1).unwrap().starts_with("10,,true,60,1,1,1.000000,"), "{lines}");
     // What is measured against a scan of the codes is how well the graph finds them.
     let codes = bench(&index, &["--exact"]);
     assert_eq!((said(&codes).as_str(), recall(&codes, 0)), ("int4 none codes", 1.0));

@@ -65,6 +65,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Most threads a command may be told to use.
 const MAX_THREADS: usize = 1024;
+/// Most queries a command may be told to answer with one call.
+const MAX_BATCH: usize = 1 << 20;
 /// Most neighbours a command may be asked for.
 const MAX_K: usize = 1 << 20;
 /// Most candidates a search may be told to rerank for each neighbour it is asked for.
@@ -114,8 +116,8 @@ pub struct Build {
     /// Field of a JSON line that holds the vector [default: embedding]
     #[arg(long)]
     pub field: Option<String>,
-    /// Write {rows, dimension, metric, encoding, originals, seconds, cpu_seconds, peak_rss_bytes, file_bytes} here
-    /// (- for standard output)
+    /// Write {rows, dimension, metric, encoding, originals, seconds, cpu_seconds, peak_rss_bytes, anonymous_bytes,
+    /// file_bytes} here (- for standard output)
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
 }
@@ -160,14 +162,17 @@ pub struct Bench {
     /// Threads that search at the same time
     #[arg(long, value_parser = between(1, MAX_THREADS), default_value_t = 1)]
     pub threads: usize,
+    /// Search for so many queries with one call
+    #[arg(long, value_name = "QUERIES", value_parser = between(1, MAX_BATCH), default_value_t = 1)]
+    pub batch: usize,
     /// Search for this long per measurement, over all rounds together, instead of each query once a round
     #[arg(long, value_parser = seconds)]
     pub seconds: Option<f64>,
     /// Rounds; their median is reported. Measurements take turns within a round
     #[arg(long, value_parser = between(1, 1000), default_value_t = 5)]
     pub rounds: usize,
-    /// Write {open_ms, peak_rss_bytes, index_bytes, encoding, originals, truth, results: […]} here (- for standard
-    /// output)
+    /// Write {open_ms, open_rss_bytes, open_anonymous_bytes, peak_rss_bytes, index_bytes, encoding, originals, truth,
+    /// results: […]} here (- for standard output)
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
     /// Write the results as a table here (- for standard output)

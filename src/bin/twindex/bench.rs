@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use twindex::{Encoding, Index, IndexKind, Residency, SearchParams};
+use twindex::{Encoding, Index, IndexKind, OpenOptions, Residency, SearchParams};
 
 const DEFAULT_EF: [usize; 4] = [16, 32, 64, 128];
 /// Queries scanned exactly between two steps of the progress bar.
@@ -19,6 +19,9 @@ const SCANNED_AT_ONCE: usize = 32;
 #[derive(Serialize)]
 struct Report {
     open_ms: f64,
+    /// What the process takes as soon as the index is open, and the part of it that no file backs.
+    open_rss_bytes: Option<u64>,
+    open_anonymous_bytes: Option<u64>,
     peak_rss_bytes: Option<u64>,
     index_bytes: u64,
     encoding: &'static str,
@@ -57,6 +60,8 @@ struct Row {
     /// Rows reranked, in multiples of `k`; `null` where none were.
     rerank: Option<f32>,
     threads: usize,
+    /// Queries a call; the times below are those of a call.
+    batch: usize,
     recall: f64,
     qps: f64,
     cpu_qps: Option<f64>,
@@ -83,9 +88,13 @@ fn bench(args: &args::Bench) -> Result<(), Failure> {
         ],
     )?;
     let residency = if args.resident { Residency::Resident } else { Residency::Mapped };
+    // Searches of one query each run on threads of this command's own.
+    let threads = if args.batch == 1 { 0 } else { args.threads };
+    let options = OpenOptions::new().residency(residency).threads(threads);
     let start = Instant::now();
-    let index = data::open_to_search(&args.index, residency, args.originals.as_deref(), args.rerank)?;
+    let index = data::open_to_search(&args.index, options, args.originals.as_deref(), args.rerank)?;
     let open_ms = start.elapsed().as_secs_f64() * 1e3;
+    let (open_rss_bytes, open_anonymous_bytes) = resources::rss_bytes();
     let index_bytes = std::fs::metadata(&args.index).map_err(|e| Failure::of(args.index.display(), e))?.len();
     if index.is_empty() {
         return Err(Failure::of(args.index.display(), "there are no rows to search"));
@@ -108,6 +117,8 @@ fn bench(args: &args::Bench) -> Result<(), Failure> {
     let results = measure_all(args, &index, &queries, &nearest, &settings)?;
     let report = Report {
         open_ms,
+        open_rss_bytes,
+        open_anonymous_bytes,
         peak_rss_bytes: resources::peak_rss_bytes(),
         index_bytes,
         encoding: index.encoding().name(),
@@ -225,7 +236,11 @@ fn measure_all(
     let mut samples = vec![Vec::new(); settings.len()];
     for _ in 0..args.rounds {
         for (&setting, samples) in settings.iter().zip(&mut samples) {
-            samples.push(measure::round(index, queries, setting, args.threads, extent)?);
+            samples.push(if args.batch == 1 {
+                measure::round(index, queries, setting, args.threads, extent)?
+            } else {
+                measure::round_of_batches(index, queries, setting, args.batch, extent)?
+            });
             bar.inc(1);
         }
     }
@@ -233,24 +248,25 @@ fn measure_all(
     let rows = settings.iter().zip(recalls).zip(samples).map(|((setting, recall), samples)| {
         let Sample { qps, cpu_qps, p50_us, p99_us } = Sample::median(&samples);
         let &Setting { k, ef, rerank } = setting;
-        let (exact, threads) = (ef.is_none(), args.threads);
-        Row { k, ef, exact, rerank, threads, recall, qps, cpu_qps, p50_us, p99_us }
+        let (exact, threads, batch) = (ef.is_none(), args.threads, args.batch);
+        Row { k, ef, exact, rerank, threads, batch, recall, qps, cpu_qps, p50_us, p99_us }
     });
     Ok(rows.collect())
 }
 
 fn csv(rows: &[Row]) -> String {
-    let mut text = String::from("k,ef,exact,rerank,threads,recall,qps,cpu_qps,p50_us,p99_us\n");
+    let mut text = String::from("k,ef,exact,rerank,threads,batch,recall,qps,cpu_qps,p50_us,p99_us\n");
     for row in rows {
         let optional = |value: Option<String>| value.unwrap_or_default();
         let _ = writeln!(
             text,
-            "{},{},{},{},{},{:.6},{:.1},{},{:.3},{:.3}",
+            "{},{},{},{},{},{},{:.6},{:.1},{},{:.3},{:.3}",
             row.k,
             optional(row.ef.map(|ef| ef.to_string())),
             row.exact,
             optional(row.rerank.map(|oversample| oversample.to_string())),
             row.threads,
+            row.batch,
             row.recall,
             row.qps,
             optional(row.cpu_qps.map(|qps| format!("{qps:.1}"))),
@@ -277,6 +293,9 @@ fn summary(args: &args::Bench, index: &Index, report: &Report, queries: usize) -
         output::plural(queries as u64, "query", "queries"),
     );
     let _ = write!(text, ", {}", output::plural(args.threads as u64, "thread", "threads"));
+    if args.batch > 1 {
+        let _ = write!(text, ", {} queries a call", args.batch);
+    }
     let _ = writeln!(text, ", median of {}", output::plural(args.rounds as u64, "round", "rounds"));
     if let Some(path) = &args.originals {
         let _ = writeln!(text, "originals from {}", path.display());

@@ -23,6 +23,8 @@ struct Report {
     seconds: f64,
     cpu_seconds: Option<f64>,
     peak_rss_bytes: Option<u64>,
+    /// What the built index, and all else of the process, takes of memory that no file backs.
+    anonymous_bytes: Option<u64>,
     file_bytes: u64,
 }
 
@@ -52,6 +54,7 @@ pub fn run(args: &args::Build) -> Result<(), Failure> {
     };
     let dimension = reader.dimension();
     let rows = fill(&index, &args.input, reader, keys, BATCH)?;
+    let (_, anonymous_bytes) = resources::rss_bytes();
     index.save(&args.output).map_err(|e| Failure::of(args.output.display(), e))?;
     let file_bytes = std::fs::metadata(&args.output).map_err(|e| Failure::of(args.output.display(), e))?.len();
 
@@ -64,6 +67,7 @@ pub fn run(args: &args::Build) -> Result<(), Failure> {
         seconds: start.elapsed().as_secs_f64(),
         cpu_seconds: resources::cpu_seconds().zip(cpu).map(|(now, then)| now - then),
         peak_rss_bytes: resources::peak_rss_bytes(),
+        anonymous_bytes,
         file_bytes,
     };
     if let Some(path) = &args.json {

@@ -4,23 +4,23 @@ use crate::failure::Failure;
 use crate::output;
 use std::path::Path;
 use twindex::dataset::{DEFAULT_FIELD, IntegerReader, VectorReader};
-use twindex::{Error, Index, OpenOptions, Residency, VectorFile};
+use twindex::{Error, Index, OpenOptions, VectorFile};
 
 /// Rows read at once.
 pub const BATCH: usize = 4096;
 
-pub fn open(path: &Path, residency: Residency) -> Result<Index, Failure> {
-    OpenOptions::new().residency(residency).open(path).map_err(|e| Failure::of(path.display(), e))
+pub fn open(path: &Path, options: OpenOptions) -> Result<Index, Failure> {
+    options.open(path).map_err(|e| Failure::of(path.display(), e))
 }
 
 /// The index to search, with the vectors of `originals` attached to it.
 pub fn open_to_search(
     path: &Path,
-    residency: Residency,
+    options: OpenOptions,
     originals: Option<&Path>,
     rerank: Option<f32>,
 ) -> Result<Index, Failure> {
-    let mut index = open(path, residency)?;
+    let mut index = open(path, options)?;
     if let Some(originals) = originals {
         let attached = VectorFile::open(originals).and_then(|file| index.attach_originals(file));
         attached.map_err(|e| match e {

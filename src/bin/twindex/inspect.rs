@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use twindex::segment::{QuantizerMeta, Segment};
 use twindex::storage::MmapStorage;
-use twindex::{Error, IndexKind, Residency, Stats};
+use twindex::{Error, IndexKind, OpenOptions, Stats};
 
 /// Widest bar of the degree histogram, in characters.
 const BAR: u64 = 40;
@@ -67,7 +67,7 @@ struct Section {
 }
 
 pub fn info(args: &args::Info) -> Result<(), Failure> {
-    let index = data::open(&args.index, Residency::Mapped)?;
+    let index = data::open(&args.index, OpenOptions::new())?;
     let file_bytes = std::fs::metadata(&args.index).map_err(|e| Failure::of(args.index.display(), e))?.len();
     let Stats { rows, live, tombstones, sections, resident_bytes, levels, degrees, unreachable, .. } =
         index.stats().map_err(|e| Failure::of(args.index.display(), e))?;
@@ -193,7 +193,7 @@ fn histogram(text: &mut String, degrees: &[u64]) {
 
 pub fn verify(args: &args::Verify) -> Result<(), Failure> {
     let start = Instant::now();
-    let index = data::open(&args.index, Residency::Mapped)?;
+    let index = data::open(&args.index, OpenOptions::new())?;
     index.verify().map_err(|e| Failure::of(args.index.display(), e))?;
     let file_bytes = std::fs::metadata(&args.index).map_err(|e| Failure::of(args.index.display(), e))?.len();
     let text = format!(

@@ -50,13 +50,24 @@ pub struct Sample {
     pub qps: f64,
     /// Queries per second of CPU time, all threads together.
     pub cpu_qps: Option<f64>,
-    /// Median time of a query, in microseconds.
+    /// Median time of a call, in microseconds.
     pub p50_us: f64,
-    /// 99 of 100 queries took no longer, in microseconds.
+    /// 99 of 100 calls took no longer, in microseconds.
     pub p99_us: f64,
 }
 
 impl Sample {
+    /// From the nanoseconds of each call, which it sorts.
+    fn of(queries: usize, seconds: f64, cpu_seconds: Option<f64>, times: &mut [u64]) -> Sample {
+        times.sort_unstable();
+        Sample {
+            qps: queries as f64 / seconds,
+            cpu_qps: cpu_seconds.filter(|&cpu| cpu > 0.0).map(|cpu| queries as f64 / cpu),
+            p50_us: percentile(times, 0.50),
+            p99_us: percentile(times, 0.99),
+        }
+    }
+
     /// The median of each figure by itself.
     pub fn median(samples: &[Sample]) -> Sample {
         let of = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure).collect());
@@ -150,14 +161,38 @@ pub fn round(
         })?
     };
     let cpu = resources::cpu_seconds().zip(cpu).map(|(now, then)| now - then);
+    let queries = times.len();
+    Ok(Sample::of(queries, seconds, cpu, &mut times))
+}
 
-    times.sort_unstable();
-    Ok(Sample {
-        qps: times.len() as f64 / seconds,
-        cpu_qps: cpu.filter(|&cpu| cpu > 0.0).map(|cpu| times.len() as f64 / cpu),
-        p50_us: percentile(&times, 0.50),
-        p99_us: percentile(&times, 0.99),
-    })
+/// One round: the queries, `batch` a call of `search_batch`, on the threads the index was opened with.
+pub fn round_of_batches(
+    index: &Index,
+    queries: &[f32],
+    setting: Setting,
+    batch: usize,
+    extent: Extent,
+) -> Result<Sample, Failure> {
+    let params = setting.params();
+    let (mut times, mut answered) = (Vec::new(), 0);
+    let (start, cpu) = (Instant::now(), resources::cpu_seconds());
+    let mut before = start;
+    'round: loop {
+        for queries in queries.chunks(batch * index.dimension()) {
+            answered += std::hint::black_box(index.search_batch(queries, &params)?).len();
+            let after = Instant::now();
+            times.push((after - before).as_nanos() as u64);
+            before = after;
+            if matches!(extent, Extent::For(duration) if after - start >= duration) {
+                break 'round;
+            }
+        }
+        if matches!(extent, Extent::Once) {
+            break;
+        }
+    }
+    let cpu = resources::cpu_seconds().zip(cpu).map(|(now, then)| now - then);
+    Ok(Sample::of(answered, start.elapsed().as_secs_f64(), cpu, &mut times))
 }
 
 /// The part of the true neighbours that a search with `setting` finds, over all queries: `truth` holds the keys of the

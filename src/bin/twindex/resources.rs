@@ -18,14 +18,23 @@ pub fn cpu_seconds() -> Option<f64> {
 #[cfg(unix)]
 pub fn peak_rss_bytes() -> Option<u64> {
     // What rusage says on Linux begins with the peak of the process that started this one.
-    if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        if let Some(kilobytes) = peak.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()) {
-            return Some(kilobytes * 1024);
-        }
+    if let Some(peak) = status_bytes("VmHWM:") {
+        return Some(peak);
     }
     let unit = if cfg!(target_vendor = "apple") { 1 } else { 1024 };
     u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok().map(|peak| peak * unit)
+}
+
+/// What this process has resident now, in bytes: all of it, and the part that no file backs. Linux tells.
+pub fn rss_bytes() -> (Option<u64>, Option<u64>) {
+    (status_bytes("VmRSS:"), status_bytes("RssAnon:"))
+}
+
+/// A size among what Linux tells of this process.
+fn status_bytes(name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let size = status.lines().find_map(|line| line.strip_prefix(name))?;
+    size.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
 }
 
 #[cfg(not(unix))]

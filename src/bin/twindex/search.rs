@@ -7,7 +7,7 @@ use crate::output;
 use serde::Serialize;
 use std::io::{self, Write};
 use twindex::dataset::{DEFAULT_FIELD, VectorReader};
-use twindex::{Hit, Index, Residency, SearchParams, Source};
+use twindex::{Hit, Index, OpenOptions, SearchParams, Source};
 
 /// Queries searched before their hits are printed.
 const QUERIES_AT_ONCE: usize = 64;
@@ -45,7 +45,7 @@ fn search(args: &args::Search) -> Result<(), Failure> {
             "--originals is read to rerank, or for --like: say --rerank 2, for instance".into(),
         ));
     }
-    let index = data::open_to_search(&args.index, Residency::Mapped, args.originals.as_deref(), args.rerank)?;
+    let index = data::open_to_search(&args.index, OpenOptions::new(), args.originals.as_deref(), args.rerank)?;
     let params = |k| {
         let params = SearchParams::new(k).exact(args.exact);
         let params = args.ef.map_or(params, |ef| params.ef(ef));
