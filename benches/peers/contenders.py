@@ -440,16 +440,18 @@ class Svs(Peer):
 
 
 class Twindex:
-    """An encoding, its codes read into memory or mapped. Reranking reads originals from the file of vectors the index
-    was built from, mapped; or, where `originals` says so, from the index file."""
+    """An encoding, its codes and links read into memory or mapped. Reranking reads the originals that the index file
+    has behind them, which stay mapped; or, where `originals` is "none", those of the file it was built from."""
+
+    QUANTIZED = ("int8", "int4", "bits1")
 
     package = None
     threads = (1, 2)
 
-    def __init__(self, family, encoding, reranks=(None,), residency="resident", originals="none"):
+    def __init__(self, family, encoding, reranks=(None,), residency="resident", originals=None):
         self.family, self.encoding, self.reranks = family, encoding, reranks
-        self.residency, self.originals = residency, originals
-        kept = "" if originals == "none" else f"+{originals}"
+        self.residency, self.originals = residency, originals or ("f32" if encoding in self.QUANTIZED else "none")
+        kept = f"+{originals}" if originals else ""
         self.index_name = f"{family}-{encoding}{kept}"
         self.name = f"{family}:{encoding}{kept}" + ("" if residency == "resident" else f"-{residency}")
 
