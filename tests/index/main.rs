@@ -6,6 +6,7 @@ mod arguments;
 #[path = "../common/mod.rs"]
 mod common;
 mod concurrency;
+mod connectivity;
 mod determinism;
 mod distances;
 mod encodings;
