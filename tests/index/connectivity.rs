@@ -4,8 +4,8 @@
 
 use crate::common::oracle::{assert_well_formed, numbered};
 use crate::common::random::Random;
-use crate::common::top;
-use twindex::{Encoding, Hit, Index, IndexBuilder, Metric, Originals};
+use crate::common::{clustered, top};
+use twindex::{Encoding, Hit, Index, IndexBuilder, IndexKind, Metric, Originals};
 
 /// An index of the rows in the order of `keys`, each under its number, on all cores.
 fn built(builder: IndexBuilder, rows: &[f32], keys: &[u64]) -> Index {
@@ -90,7 +90,7 @@ fn chunks_of_documents_are_no_islands() {
     }
 }
 
-/// How many of the last `late` rows find themselves at the largest `ef` at which the graph is walked at all, and how
+/// How many of the last `late` rows find themselves at the largest `ef` at which the graph is walked at all; and how
 /// many rows are out of the graph's reach. An `ef` of everything finds all of them: by a scan.
 fn late_rows_found(metric: Metric, m: usize, seed: u64, cluster: usize, late: usize) -> (usize, u64) {
     let d = 32;
@@ -98,29 +98,44 @@ fn late_rows_found(metric: Metric, m: usize, seed: u64, cluster: usize, late: us
     let mut rows = Vec::new();
     (0..cluster).for_each(|_| rows.extend(around(&mut random, &vec![1.0; d], 1e-3)));
     (0..late).for_each(|_| rows.extend(around(&mut random, &vec![-20.0; d], 5.0)));
-    let builder = Index::builder(d, metric).m(m).seed(seed).threads(1);
-    let index = built(builder, &rows, &in_order(&rows, d));
-    let n = cluster + late;
-    // A scan is thought to be cheaper up to n ≤ 8 · ef.
+    let index = built(Index::builder(d, metric).m(m).seed(seed).threads(1), &rows, &in_order(&rows, d));
     let found = |ef: usize| {
         let last = numbered(&rows, d).skip(cluster);
         last.filter(|&(key, row)| index.search(row, &top(1).ef(ef)).unwrap()[0].key == key).count()
     };
+    let n = cluster + late;
     assert_eq!(found(n), late, "{metric} m {m} seed {seed}: by a scan");
+    // A scan is taken for cheaper where n ≤ 8 · ef.
     (found((n - 1) / 8), index.stats().unwrap().unreachable)
 }
 
 // B94. What is added behind a dense cluster larger than m keeps a way in.
 #[test]
 fn late_outliers_are_found() {
-    for metric in [Metric::L2, Metric::Cosine] {
-        for m in [4, 8, 16, 48] {
-            let all: Vec<_> = (0..10).map(|seed| late_rows_found(metric, m, seed, 3 * m, 20)).collect();
-            eprintln!("{metric} m {m}: {all:?}");
+    let sums = |metric, m, seeds, cluster, late| {
+        let each = (0..seeds).map(|seed| late_rows_found(metric, m, seed, cluster, late));
+        let sums = each.fold((0, 0), |sums, each| (sums.0 + each.0, sums.1 + each.1));
+        eprintln!(
+            "{metric} m {m}, {cluster} and {late}: {} of {} found, {} rows out of reach",
+            sums.0,
+            seeds as usize * late,
+            sums.1
+        );
+        sums
+    };
+    // An `ef` of 4, 8, 20 for m 4 (3 of 31 rows), 8, 48 leaves little to choose from. hnswlib finds 199, 200, 200, 200
+    // of 200 by L2 and 198, 199, 193, 176 by cosine, where all of the cluster is about as far from the outliers.
+    for (metric, floors) in [(Metric::L2, [196, 196, 196, 196]), (Metric::Cosine, [194, 194, 188, 166])] {
+        for (m, floor) in [4, 8, 16, 48].into_iter().zip(floors) {
+            let (found, unreachable) = sums(metric, m, 10, 3 * m, 20);
+            assert!(found >= floor && unreachable == 0, "{metric} m {m}: {found}, {unreachable} out of reach");
         }
-        for m in [4, 16] {
-            let all: Vec<_> = (0..3).map(|seed| late_rows_found(metric, m, seed, 2000, 200)).collect();
-            eprintln!("{metric} m {m}, 2000 and 200: {all:?}");
+        // Of the rows out of reach at m 4 most are of the cluster: eight links are few in 32 dimensions. hnswlib finds
+        // 591 and 600 of 600 by L2, 594 and 599 by cosine.
+        for (m, floor, most) in [(4, 585, 0.03), (16, 597, 0.001)] {
+            let (found, unreachable) = sums(metric, m, 3, 2000, 200);
+            assert!(found >= floor, "{metric} m {m}: {found} of 600");
+            assert!(unreachable as f64 <= most * 6600.0, "{metric} m {m}: {unreachable} of 6600 rows out of reach");
         }
     }
 }
@@ -147,16 +162,18 @@ fn inner_products_of_rows_of_many_lengths() {
         .iter()
         .map(|keys| {
             let index = built(Index::builder(d, Metric::InnerProduct).ef_construction(100).seed(1), &rows, keys);
-            eprintln!("{} unreachable", index.stats().unwrap().unreachable);
             recall_at(&index, &queries, &truth(&index, &queries, 10), 64)
         })
         .collect();
     eprintln!("{found:?} mixed, long ones first, long ones last");
+    // With the long ones first a third of the rows is out of reach, the short ones: they are nearest to no such query.
     assert!(found[0] >= 0.95, "{found:?}");
     assert!((found[1] - found[2]).abs() < 0.05, "{found:?}");
 }
 
-// B97. Queries that point away from all rows: the nearest are the shortest rows, to which no link leads.
+// B97. Queries that point away from all rows: the nearest are the rows of the smallest inner products with the others,
+// to which few links lead. What is found of them is small and no promise (a tenth at an `ef` of 256; hnswlib's way of
+// linking is the same); how many come back is, and that a scan finds them all.
 #[test]
 fn queries_pointing_away_from_all_rows_get_as_many_hits() {
     let (d, n) = (128, 5000);
@@ -165,8 +182,10 @@ fn queries_pointing_away_from_all_rows_get_as_many_hits() {
     let queries: Vec<f32> = (0..50 * d).map(|_| -1.0 - random.normal()).collect();
     let index = built(Index::builder(d, Metric::InnerProduct).seed(1), &rows, &in_order(&rows, d));
     let nearest = truth(&index, &queries, 10);
-    let found: Vec<f64> = [10, 64, 256, 600].map(|ef| recall_at(&index, &queries, &nearest, ef)).to_vec();
-    eprintln!("{found:?}, {} unreachable", index.stats().unwrap().unreachable);
+    let [at_10, at_64, at_256, by_scan] = [10, 64, 256, n].map(|ef| recall_at(&index, &queries, &nearest, ef));
+    eprintln!("{at_10} at ef 10, {at_64} at 64, {at_256} at 256, {by_scan} at {n}");
+    assert!(at_10 <= at_64 && at_64 <= at_256, "more ef, less found");
+    assert_eq!(by_scan, 1.0);
 }
 
 // B98. The order of insertion costs a bounded share of what is found.
@@ -213,29 +232,45 @@ fn uniform_data_is_found_as_by_hnswlib() {
     let index = built(Index::builder(d, Metric::L2).m(16).ef_construction(200).seed(1), &rows, &in_order(&rows, d));
     let nearest = truth(&index, &queries, 10);
     let found = [16, 64, 256].map(|ef| recall_at(&index, &queries, &nearest, ef));
-    eprintln!("{found:?}");
+    eprintln!("{found:?} at ef 16, 64, 256");
+    // hnswlib 0.8, on these numbers, one thread: 0.358 to 0.371, 0.725 to 0.726, 0.969 to 0.970 with the seeds 1, 2, 3.
+    for (found, hnswlib) in found.iter().zip([0.364, 0.726, 0.969]) {
+        assert!(*found >= hnswlib - 0.02, "{found} where hnswlib finds {hnswlib}");
+    }
+    assert!(found.is_sorted(), "more ef, less found: {found:?}");
 }
 
-// B101. A stored vector finds itself, however long: components add up to distances that codes tell apart.
+// B101. A stored vector finds itself, however long.
 #[test]
 fn long_vectors_find_themselves() {
-    for (d, n) in [(2048, 2000), (4096, 2000)] {
-        let rows = Random::new(101).normals(n * d);
+    const ROWS: usize = 2000;
+    for d in [2048, 4096] {
+        let rows = Random::new(101).normals(ROWS * d);
+        let alike = if d == 2048 { clustered(101, ROWS, d) } else { Vec::new() };
         for encoding in [Encoding::F32, Encoding::F16, Encoding::Int8] {
-            let originals = if encoding == Encoding::F32 { Originals::None } else { Originals::F32 };
-            let builder =
-                Index::builder(d, Metric::L2).encoding(encoding).originals(originals).seed(1).ef_construction(40);
-            let index = built(builder, &rows, &in_order(&rows, d));
-            let mut params = top(1);
-            if encoding != Encoding::F32 {
-                params = params.rerank(4.0);
+            let is_f32 = encoding == Encoding::F32;
+            let originals = if is_f32 { Originals::None } else { Originals::F32 };
+            let params = if is_f32 { top(1) } else { top(1).rerank(4.0) };
+            let share = |kind, rows: &[f32], step: usize| {
+                let builder = Index::builder(d, Metric::L2).kind(kind).encoding(encoding).originals(originals);
+                let index = built(builder.m(16).ef_construction(40).seed(1), rows, &in_order(rows, d));
+                let asked: Vec<_> = numbered(rows, d).step_by(step).collect();
+                let itself = |&&(key, row): &&(u64, &[f32])| index.search(row, &params).unwrap()[0].key == key;
+                let found = asked.iter().filter(itself).count();
+                found as f64 / asked.len() as f64
+            };
+            let scanned = share(IndexKind::Flat, &rows, 10);
+            assert_eq!(scanned, 1.0, "{encoding} {d}: by a scan");
+            if d == 2048 {
+                let clusters = share(IndexKind::Hnsw, &alike, 1);
+                assert!(clusters >= 0.99, "{encoding} {d}: {clusters} of clusters");
             }
-            let lists = index.search_batch(&rows, &params).unwrap();
-            let found = lists.iter().zip(0..).filter(|&(hits, key)| hits[0].key == key).count();
-            eprintln!(
-                "{encoding} {d}: {found} of {n} find themselves; {} unreachable",
-                index.stats().unwrap().unreachable
-            );
+            if d == 2048 && is_f32 {
+                // Of random vectors, all about equally far from each other, hnswlib's graph leads to 0.967 with these
+                // parameters (0.980 with an `ef_construction` of 200).
+                let random = share(IndexKind::Hnsw, &rows, 1);
+                assert!(random >= 0.95, "{encoding} {d}: {random} of random vectors");
+            }
         }
     }
 }

@@ -1,10 +1,10 @@
 //! What a distance is: one documented formula for each metric, the same on every path, nearest first.
 
-use crate::common::oracle::{assert_well_formed, bits, distance, nearest, numbered};
+use crate::common::oracle::{assert_well_formed, bits, distance, nearest, numbered, tolerance};
 use crate::common::random::Random;
 use crate::common::stored;
 use crate::common::{builder, kinds_and_metrics, normal_index, top};
-use twindex::{Filter, Hit, Index, IndexKind, Metric, OpenOptions, Residency};
+use twindex::{Encoding, Filter, Hit, Index, IndexKind, Level, Metric, OpenOptions, Residency};
 
 /// The index, and the same opened in each way.
 fn all_states(index: Index) -> Vec<Index> {
@@ -152,6 +152,36 @@ fn the_radius_includes_its_edge_and_nothing_beyond() {
                 if k == 4000 {
                     assert_eq!(hits, exact);
                 }
+            }
+        }
+    }
+}
+
+// B133, B136. Cosine too, and what lies between kernels and hits. Up to here a build for the baseline of its target
+// picks its level at run time: each one this machine has is forced in turn, the others are reported by `kernel_parity`.
+#[test]
+fn distances_of_every_level_are_those_of_the_oracle() {
+    const ROWS: usize = 12;
+    let mut random = Random::new(133);
+    for d in 1..=200 {
+        let (rows, query) = (random.normals(ROWS * d), random.normals(d));
+        for (encoding, metric) in [Encoding::F32, Encoding::F16].into_iter().flat_map(|e| Metric::ALL.map(|m| (e, m))) {
+            let answer = |level: Level| {
+                let index = builder(IndexKind::Flat, metric, d).encoding(encoding).level(level).build().unwrap();
+                index.add_batch(&(0..ROWS as u64).collect::<Vec<_>>(), &rows).unwrap();
+                let hits = index.search(&query, &top(ROWS)).unwrap();
+                (index, hits)
+            };
+            let (index, scalar) = answer(Level::Scalar);
+            assert_eq!(scalar.len(), ROWS);
+            for hit in &scalar {
+                let row = stored(&index, hit.key).unwrap();
+                let exact = distance(metric, &query, &row);
+                let error = (f64::from(hit.distance) - exact).abs();
+                assert!(error <= tolerance(metric, &query, &row), "{encoding} {metric} {d}: {hit:?} for {exact}");
+            }
+            for level in Level::available() {
+                assert_eq!(bits(&answer(level).1), bits(&scalar), "{encoding} {metric} {d} {level}");
             }
         }
     }

@@ -3,11 +3,13 @@
 use crate::common::mutate::{CODES, FACTORS, KEYS, LINK_OFFSETS, LINKS, META, Patient, TOMBSTONES, UPPER};
 use crate::common::oracle::bits;
 use crate::common::random::Random;
-use crate::common::{kinds_and_metrics, normal_index, top};
+use crate::common::{builder, kinds_and_metrics, normal_index, top};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use twindex::storage::CopyingStorage;
-use twindex::{Error, Filter, Index, IndexKind, Metric, OpenOptions, Residency, Result};
+use twindex::storage::{CopyingStorage, Storage};
+use twindex::{
+    Encoding, Error, Filter, Hit, Index, IndexKind, Metric, OpenOptions, Originals, Residency, Result, SearchParams,
+};
 
 const RESIDENCIES: [Residency; 3] = [Residency::Mapped, Residency::Resident, Residency::Owned];
 
@@ -585,6 +587,70 @@ fn a_file_opened_with_verify_is_whole_or_refused() {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 4;
                 assert!(options.from_bytes(damaged).is_err(), "{kind} {metric} {residency:?}: byte {at}");
+            }
+        }
+    }
+}
+
+/// What lies behind the first bytes of another storage, at whatever address.
+struct Behind<S>(S, usize);
+
+impl<S: Storage> Storage for Behind<S> {
+    fn len(&self) -> u64 {
+        self.0.len() - self.1 as u64
+    }
+
+    fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.0.read_into(offset + self.1 as u64, out)
+    }
+
+    fn as_slice(&self) -> Option<&[u8]> {
+        self.0.as_slice()?.get(self.1..)
+    }
+}
+
+// B134. No byte of a file needs an address of its own: behind 0 to 63 others, in memory and mapped, it answers the same.
+#[test]
+fn files_at_any_address_answer_the_same() {
+    // Odd, so that rows of one, two and half a byte a component lie at all sorts of places too.
+    let d = 37;
+    let queries = Random::new(135).normals(3 * d);
+    let folder = tempfile::tempdir().unwrap();
+    for encoding in Encoding::ALL {
+        let originals = if encoding == Encoding::F32 { Originals::None } else { Originals::F32 };
+        let built =
+            builder(IndexKind::Hnsw, Metric::Cosine, d).encoding(encoding).originals(originals).build().unwrap();
+        built.add_batch(&(0..300).collect::<Vec<_>>(), &Random::new(134).normals(300 * d)).unwrap();
+        built.remove(7).unwrap();
+        let file = built.to_bytes().unwrap();
+        let mut paths = vec![top(10), top(10).exact(true)];
+        if encoding != Encoding::F32 {
+            paths.push(top(10).rerank(3.0));
+        }
+        let answers = |search: &dyn Fn(&[f32], &SearchParams<'_>) -> Vec<Hit>| -> Vec<_> {
+            let all = paths.iter().flat_map(|params| queries.chunks(d).map(move |query| search(query, params)));
+            all.map(|hits| bits(&hits)).collect()
+        };
+        let expected = answers(&|query, params| built.search(query, params).unwrap());
+        for shift in 0..64 {
+            let shifted = [vec![0xFF; shift], file.clone()].concat();
+            let options = OpenOptions::new().threads(1);
+            for residency in RESIDENCIES {
+                let options = options.clone().residency(residency);
+                let index = options.from_storage(Arc::new(Behind(shifted.clone(), shift))).unwrap();
+                index.verify().unwrap();
+                let got = answers(&|query, params| index.search(query, params).unwrap());
+                assert_eq!(got, expected, "{encoding}, {shift} bytes on, {residency:?}");
+                assert_eq!(index.get(299).unwrap(), built.get(299).unwrap());
+            }
+            #[cfg(feature = "mmap")]
+            {
+                let path = folder.path().join("shifted");
+                std::fs::write(&path, &shifted).unwrap();
+                let mapped = twindex::storage::MmapStorage::open(&path).unwrap();
+                let index = options.from_storage(Arc::new(Behind(mapped, shift))).unwrap();
+                let got = answers(&|query, params| index.search(query, params).unwrap());
+                assert_eq!(got, expected, "{encoding}, {shift} bytes on, mapped");
             }
         }
     }
