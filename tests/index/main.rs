@@ -16,3 +16,5 @@ mod persistence;
 mod quantization;
 mod recall;
 mod rerank;
+#[cfg(feature = "parallel")]
+mod rounds;
