@@ -119,8 +119,8 @@ fn copies_within_a_round_are_within_reach() {
         let mut random = Random::new(102);
         let mut rows = random.normals(4000 * 8);
         let copy = random.normals(8);
-        for row in rows[3800 * 8..3950 * 8].chunks_mut(8).chain(rows[2000 * 8..2060 * 8].chunks_mut(8)) {
-            row.copy_from_slice(&copy);
+        for copies in [2000..2060, 3800..3950] {
+            rows[copies.start * 8..copies.end * 8].chunks_mut(8).for_each(|row| row.copy_from_slice(&copy));
         }
         let index = deterministic(metric, 8, 2).build().unwrap();
         add(&index, &rows, 8, 0, &[3800, 200]);
