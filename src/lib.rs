@@ -111,8 +111,9 @@
 //! # The same bits everywhere
 //!
 //! Float kernels sum in one order (16 lanes, multiply and add kept apart, one reduction tree) at every level; rows'
-//! levels are drawn by comparing integers; ties are broken by id and key. So the same input, seed and one thread give
-//! the same file, and the same file and query give the same keys and distance bits, on x86, on ARM and in a browser.
+//! levels are drawn by comparing integers; ties are broken by id and key. So the same input, seed and one thread (or,
+//! built [deterministically](IndexBuilder#method.deterministic), any number of threads) give the same file, and the
+//! same file and query give the same keys and distance bits, on x86, on ARM and in a browser.
 //!
 //! # Reading while writing
 //!

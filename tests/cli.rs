@@ -183,6 +183,25 @@ fn every_format_builds_the_same_file() {
 }
 
 #[test]
+fn deterministic_builds_give_the_same_file_on_any_number_of_threads() {
+    let folder = Folder::new();
+    let base = folder.write("base.npy", npy_f32(&vectors(6000), DIMENSION));
+    let build = |name: &str, more: &[&str]| {
+        let output = folder.path(name);
+        let options = ["--metric", "l2", "--m", "6", "--ef-construction", "24"];
+        let args = ["build", "--input", &base, "--output", &output];
+        succeed(args.iter().chain(&options).chain(more));
+        std::fs::read(output).unwrap()
+    };
+    let one = build("one.twx", &["--deterministic", "--threads", "1"]);
+    for threads in ["2", "5"] {
+        assert!(build("more.twx", &["--deterministic", "--threads", threads]) == one, "{threads} threads");
+    }
+    assert!(build("all.twx", &["--deterministic"]) == one, "all cores");
+    assert!(build("plain.twx", &["--threads", "1"]) != one, "the option makes no difference");
+}
+
+#[test]
 fn build_reports_what_scripts_read() {
     let folder = Folder::new();
     let input = folder.write("base.npy", npy_f32(&vectors(ROWS), DIMENSION));

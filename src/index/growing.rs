@@ -10,17 +10,22 @@
 //! | `gate`, shared | every writer, for as long as it writes |
 //! | `gate`, exclusive | `save`: no change half done is written |
 //! | `commit` | writers, for the moments when ids are handed out and when a change becomes visible |
+//! | `round` | writers of a deterministic index, while they link: batches take turns |
 //! | none of these | searches; a filter by keys takes a shard of the key map, for a look-up |
 
 use super::Config;
 use super::hnsw::build::{self, BuildScratch};
 use super::hnsw::links::GrowingLinks;
+#[cfg(feature = "parallel")]
+use super::hnsw::round::{self, Round};
 use super::keymap::KeyMap;
 use super::pool::{Pool, Threads};
 use super::vectors::{Coded, Vectors};
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::scorer::AnyScratch;
+#[cfg(feature = "parallel")]
+use crate::scorer::Scorer;
 use crate::segment::Segment;
 use crate::storage::{ChunkOptions, ChunkedCells, Storage, reserve};
 use std::ops::Range;
@@ -53,6 +58,9 @@ pub struct Growing {
     commit: Mutex<()>,
     scratch: Pool<WriterScratch>,
     threads: Arc<Threads>,
+    /// Held while rows are linked in rounds; `None` where the order of linking is left to the threads.
+    #[cfg(feature = "parallel")]
+    round: Option<Mutex<Round>>,
 }
 
 /// What a writer reuses from one row to the next.
@@ -60,6 +68,30 @@ pub struct Growing {
 struct WriterScratch {
     scorer: AnyScratch,
     build: BuildScratch,
+}
+
+/// Rows and how they are compared, as linking in rounds wants them.
+#[cfg(feature = "parallel")]
+struct CodedScore<'a> {
+    coded: &'a Coded,
+    kernels: &'static Kernels,
+}
+
+#[cfg(feature = "parallel")]
+impl round::Score<WriterScratch> for CodedScore<'_> {
+    fn with(
+        &self,
+        row: u32,
+        scratch: &mut WriterScratch,
+        f: &mut dyn FnMut(&mut dyn Scorer, &mut BuildScratch) -> Result<()>,
+    ) -> Result<()> {
+        let WriterScratch { scorer, build } = scratch;
+        self.coded.scorable(self.kernels).with_row(row, scorer, |scorer| f(scorer, build))
+    }
+
+    fn rows(&self) -> u32 {
+        self.coded.rows().count()
+    }
 }
 
 #[inline]
@@ -124,6 +156,8 @@ impl Growing {
             commit: Mutex::new(()),
             scratch: Pool::default(),
             threads: config.threads.clone(),
+            #[cfg(feature = "parallel")]
+            round: config.deterministic.then(Mutex::default),
         })
     }
 
@@ -343,6 +377,13 @@ impl Growing {
     /// Links rows whose ids exist into the graph, on as many threads as the index was given.
     fn link(&self, coded: &Coded, ids: Range<u32>) -> Result<()> {
         let Some(links) = self.links.as_ref().filter(|_| !ids.is_empty()) else { return Ok(()) };
+        #[cfg(feature = "parallel")]
+        if let Some(round) = &self.round {
+            // It holds nothing from one round to the next that a panic could leave half done.
+            let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
+            let score = CodedScore { coded, kernels: self.kernels };
+            return round::link(links, &score, ids, &self.threads, &self.scratch, &mut round);
+        }
         // The first rows one after the other, so that the rest find a graph to join.
         let alone = ids.start..ids.end.min(ids.start.max(ROWS_ALONE));
         let together = alone.end as usize..ids.end as usize;

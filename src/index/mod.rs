@@ -88,6 +88,8 @@ struct Config {
     kernels: &'static Kernels,
     chunks: ChunkOptions,
     threads: Arc<Threads>,
+    #[cfg(feature = "parallel")]
+    deterministic: bool,
 }
 
 /// What a query reuses.
@@ -106,6 +108,8 @@ pub struct IndexBuilder {
     params: HnswParams,
     ef: usize,
     threads: usize,
+    #[cfg(feature = "parallel")]
+    deterministic: bool,
     level: Option<Wanted>,
     chunks: ChunkOptions,
 }
@@ -172,8 +176,8 @@ impl IndexBuilder {
         self
     }
 
-    /// Decides the levels of rows in the graph, and the rotation of quantized vectors. With one thread, the same input
-    /// and seed give the same bytes. Default 0.
+    /// Decides the levels of rows in the graph, and the rotation of quantized vectors. With one thread, or where the
+    /// build is [deterministic](#method.deterministic), the same input and seed give the same bytes. Default 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.params.seed = seed;
         self.vectors.seed = seed;
@@ -181,9 +185,36 @@ impl IndexBuilder {
     }
 
     /// Threads for `add_batch` and `search_batch`, at most 1024; 0, the default, means all cores. 1 makes the result
-    /// independent of timing.
+    /// independent of timing; so does [`deterministic`](#method.deterministic), on any number of threads.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// Whether the graph is to be the same, byte for byte, however many threads build it. Default: no. There with the
+    /// feature `parallel`; without it there is but one thread.
+    ///
+    /// Rows are then linked in rounds, of which each searches the graph as the last one left it. A round ends with its
+    /// batch, so it is the same calls, one after the other, that give the same bytes: other batches give another graph,
+    /// and so does building on one thread without this. Batches that are added at the same time take turns at being
+    /// linked, in no certain order; bytes are then as good as any, but not the same every time. Small batches have small
+    /// rounds, which keep fewer threads busy: give a thousand rows or more at a time.
+    ///
+    /// ```
+    /// use twindex::{Index, Metric};
+    ///
+    /// let vectors: Vec<f32> = (0..2000 * 4).map(|i| ((i * 37) % 1009) as f32).collect();
+    /// let build = |threads| {
+    ///     let index = Index::builder(4, Metric::L2).deterministic(true).threads(threads).build()?;
+    ///     index.add_batch(&(0..2000).collect::<Vec<_>>(), &vectors)?;
+    ///     index.to_bytes()
+    /// };
+    /// assert!(build(1)? == build(3)?);
+    /// # Ok::<(), twindex::Error>(())
+    /// ```
+    #[cfg(feature = "parallel")]
+    pub fn deterministic(mut self, deterministic: bool) -> Self {
+        self.deterministic = deterministic;
         self
     }
 
@@ -238,6 +269,8 @@ impl IndexBuilder {
             kernels: kernels(self.level)?,
             chunks: self.chunks,
             threads: Arc::new(Threads::new(self.threads)?),
+            #[cfg(feature = "parallel")]
+            deterministic: self.deterministic,
         })
     }
 }
@@ -462,6 +495,8 @@ impl Index {
             params: HnswParams::default(),
             ef: 64,
             threads: 0,
+            #[cfg(feature = "parallel")]
+            deterministic: false,
             level: None,
             chunks: ChunkOptions::default(),
         }

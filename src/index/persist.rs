@@ -51,6 +51,8 @@ pub struct OpenOptions {
     encoding: Option<Encoding>,
     verify: bool,
     threads: usize,
+    #[cfg(feature = "parallel")]
+    deterministic: bool,
     level: Option<Wanted>,
     chunks: ChunkOptions,
 }
@@ -101,6 +103,16 @@ impl OpenOptions {
     /// Threads for batches, at most 1024; 0, the default, means all cores.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// Whether what is added to it, where it is [`Residency::Owned`], gives the same bytes however many threads add it:
+    /// see [`IndexBuilder::deterministic`]. The file does not say whether it was built so; ask for it here again.
+    ///
+    /// [`IndexBuilder::deterministic`]: super::IndexBuilder::deterministic
+    #[cfg(feature = "parallel")]
+    pub fn deterministic(mut self, deterministic: bool) -> Self {
+        self.deterministic = deterministic;
         self
     }
 
@@ -197,6 +209,8 @@ impl OpenOptions {
             kernels: kernels(self.level)?,
             chunks: self.chunks.clone(),
             threads: Arc::new(Threads::new(self.threads)?),
+            #[cfg(feature = "parallel")]
+            deterministic: self.deterministic,
         })
     }
 }

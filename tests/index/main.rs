@@ -17,3 +17,5 @@ mod persistence;
 mod quantization;
 mod recall;
 mod rerank;
+#[cfg(feature = "parallel")]
+mod rounds;

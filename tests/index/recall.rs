@@ -10,7 +10,7 @@ use twindex::{Encoding, Index, IndexKind, Metric, OpenOptions, Originals, Reside
 const DIMENSION: usize = 384;
 
 /// The numbers of a two-dimensional `.npy` file, each of `N` bytes.
-fn npy<const N: usize, T>(name: &str, number: impl Fn([u8; N]) -> T) -> Vec<T> {
+pub fn npy<const N: usize, T>(name: &str, number: impl Fn([u8; N]) -> T) -> Vec<T> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/wordnet").join(name);
     let bytes = std::fs::read(path).expect("the bundled data set");
     let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
@@ -77,7 +77,7 @@ fn the_graph_finds_the_truth_in_real_embeddings() {
 }
 
 /// The share of the true `k` nearest, by keys, in lists of hits.
-fn share(lists: &[Vec<twindex::Hit>], truth: &[Vec<u64>], k: usize) -> f64 {
+pub fn share(lists: &[Vec<twindex::Hit>], truth: &[Vec<u64>], k: usize) -> f64 {
     let found = lists.iter().zip(truth).map(|(hits, truth)| {
         assert_well_formed(hits);
         assert_eq!(hits.len(), k);

@@ -107,6 +107,9 @@ pub struct Build {
     /// Threads; 1 gives the same file every time [default: all cores]
     #[arg(long, value_parser = between(1, MAX_THREADS))]
     pub threads: Option<usize>,
+    /// The same file every time, however many threads build it; not the one that --threads 1 gives without it
+    #[arg(long)]
+    pub deterministic: bool,
     /// Seed of the graph's levels and of the rotation of quantized vectors
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

@@ -40,7 +40,8 @@ pub fn run(args: &args::Build) -> Result<(), Failure> {
         .originals(args.originals)
         .rotate(!args.no_rotate)
         .centre(!args.no_centre)
-        .seed(args.seed);
+        .seed(args.seed)
+        .deterministic(args.deterministic);
     if let Some(m) = args.m {
         builder = builder.m(m);
     }

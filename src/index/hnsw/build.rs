@@ -24,6 +24,31 @@ pub struct BuildScratch {
     bounds: Vec<usize>,
 }
 
+#[cfg(feature = "parallel")]
+impl BuildScratch {
+    /// The row nearest to the one that [`settle`] has just dealt with.
+    pub fn nearest(&self) -> Option<u32> {
+        self.starts.first().map(|near| near.id())
+    }
+}
+
+/// Chooses the neighbours of row `id` on level 0 anew, from those it has and `more`.
+#[cfg(feature = "parallel")]
+pub fn widen(
+    links: &GrowingLinks,
+    scorer: &mut dyn Scorer,
+    id: u32,
+    more: impl Iterator<Item = u32>,
+    scratch: &mut BuildScratch,
+) -> Result<()> {
+    let BuildScratch { chooser, list, .. } = scratch;
+    links.links(id, 0, list);
+    list.extend(more);
+    chooser.load(scorer, id, list)?;
+    links.set(id, 0, chooser.choose(scorer, id, links.params().m)?);
+    Ok(())
+}
+
 /// Buffers of [`Chooser::choose`].
 #[derive(Debug, Default)]
 struct Chooser {
@@ -123,9 +148,32 @@ pub fn insert(
         return Ok(());
     };
     // Asked after the entry point is known, so that it is one of them: it may have come after row `id`.
-    let bound = rows();
-    let top = level.min(entry.1);
-    let params = *links.params();
+    let top = settle(links, scorer, id, entry, rows(), scratch)?;
+    let at = |level: u8| usize::from(top - level);
+    for level in 0..=top {
+        for i in scratch.bounds[at(level)]..scratch.bounds[at(level) + 1] {
+            let neighbour = scratch.chosen[i];
+            link_back(links, scorer, neighbour, level, id, scratch)?;
+        }
+    }
+    if rises {
+        links.set_entry(Some((id, level)));
+    }
+    Ok(())
+}
+
+/// Finds neighbours for row `id` on each level it shares with the graph, writes its own lists, and gives the highest of
+/// these levels. Nobody is led to the row by that. Leaves what was chosen in `scratch`, and of level 0 what was found.
+pub fn settle(
+    links: &GrowingLinks,
+    scorer: &mut dyn Scorer,
+    id: u32,
+    entry: (u32, u8),
+    bound: u32,
+    scratch: &mut BuildScratch,
+) -> Result<u8> {
+    let top = links.level(id).min(entry.1);
+    let params = links.params();
     scratch.starts.clear();
     let mut walk = Walk { graph: links, scorer, bound };
     scratch.starts.extend(walk.descend(entry, top, &mut scratch.search)?);
@@ -147,23 +195,26 @@ pub fn insert(
         let list = &scratch.chosen[scratch.bounds[at(level)]..scratch.bounds[at(level) + 1]];
         links.set(id, level, list);
     }
-    for level in 0..=top {
-        for i in scratch.bounds[at(level)]..scratch.bounds[at(level) + 1] {
-            let neighbour = scratch.chosen[i];
-            let chooser = &mut scratch.chooser;
-            links.add(neighbour, level, id, &mut scratch.list, |list| {
-                chooser.load(scorer, neighbour, list)?;
-                let kept = chooser.choose(scorer, neighbour, params.max_links(level))?;
-                list.clear();
-                list.extend_from_slice(kept);
-                Ok(())
-            })?;
-        }
-    }
-    if rises {
-        links.set_entry(Some((id, level)));
-    }
-    Ok(())
+    Ok(top)
+}
+
+/// Adds `new` to the list of row `neighbour` on `level`; a full list keeps the best of all by the usual choice.
+pub fn link_back(
+    links: &GrowingLinks,
+    scorer: &mut dyn Scorer,
+    neighbour: u32,
+    level: u8,
+    new: u32,
+    scratch: &mut BuildScratch,
+) -> Result<()> {
+    let BuildScratch { chooser, list, .. } = scratch;
+    links.add(neighbour, level, new, list, |list| {
+        chooser.load(scorer, neighbour, list)?;
+        let kept = chooser.choose(scorer, neighbour, links.params().max_links(level))?;
+        list.clear();
+        list.extend_from_slice(kept);
+        Ok(())
+    })
 }
 
 /// Takes the dead rows out of every live row's lists. A row that loses a neighbour may take over that neighbour's

@@ -6,10 +6,13 @@
 //! | `links` | the growing graph: slots of atomics, lock-free to read |
 //! | `search` | descent, and the search of one level (Algorithms 2 and 5) |
 //! | `build` | insertion and the choice of neighbours (Algorithms 1 and 4), repair |
+//! | `round` | insertion on many threads whose outcome does not depend on them |
 
 pub(crate) mod build;
 pub(crate) mod links;
 pub(crate) mod params;
+#[cfg(feature = "parallel")]
+pub(crate) mod round;
 pub(crate) mod search;
 
 /// What a search needs of a graph: growing or frozen, it does not know which.
