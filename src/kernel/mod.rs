@@ -59,6 +59,7 @@
 //! A level without its own version of a function takes the one of the level below it, or of [`scalar`].
 
 mod query;
+pub mod sieve;
 pub mod scalar;
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
