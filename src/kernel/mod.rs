@@ -59,8 +59,8 @@
 //! A level without its own version of a function takes the one of the level below it, or of [`scalar`].
 
 mod query;
-pub mod sieve;
 pub mod scalar;
+pub mod sieve;
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
