@@ -13,9 +13,11 @@
 
 use crate::codec::any::each_codec;
 use crate::codec::quantized::{Bits1, Int4, Int8, QuantizedQuery};
+use crate::codec::sieve::Group;
 use crate::codec::{AnyCodec, Codec};
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
+use crate::kernel::sieve::SIEVE_ROWS;
 use crate::storage::window::WINDOW_BYTES;
 use crate::storage::{RowBuf, Rows};
 
@@ -372,6 +374,92 @@ fn with_scorer(
         }
         f(&mut scorer)
     })
+}
+
+/// Who takes the hits of a group of queries.
+pub trait Offers {
+    /// Whether row `id` counts.
+    fn counts(&self, id: u32) -> bool;
+
+    /// Row `id` is at this distance from query `q`; gives the largest distance at which another could be a hit of it.
+    fn offer(&mut self, q: usize, id: u32, distance: f32) -> f32;
+}
+
+impl<R: Rows, F: Factors> Scorable<'_, R, F> {
+    /// Offers, of the rows below `count`, all that may be hits of a group of queries, given one after the other, with
+    /// the distances that a [`Scorer`] gives. `false` where a group cannot be scanned for together: nothing was
+    /// offered. The first query is number `first` of those whose errors are named.
+    ///
+    /// # Errors
+    /// As [`Codec::query`], naming the query; [`Error::OutOfMemory`].
+    pub fn scan_group(
+        self,
+        queries: &[f32],
+        dimension: usize,
+        first: usize,
+        count: u32,
+        offers: &mut dyn Offers,
+    ) -> Result<bool> {
+        let Some(sieve) = self.kernels.sieve() else { return Ok(false) };
+        if count > 0 && self.rows.resident(0).is_none() {
+            return Ok(false);
+        }
+        let kernels = self.kernels;
+        each_codec!(self.codec, codec => {
+            let mut prepared = Vec::new();
+            for (i, vector) in queries.chunks_exact(dimension).enumerate() {
+                let mut query = Default::default();
+                codec.query(kernels, vector, &mut query).map_err(|e| e.for_row(first + i))?;
+                prepared.push(query);
+            }
+            let Some(mut group) = codec.group(sieve, &prepared)? else { return Ok(false) };
+            scan_group(codec, kernels, &prepared, &mut group, self.rows, &self.factors, count, offers)
+        })
+    }
+}
+
+/// The rows of [`Scorable::scan_group`], six at a time: estimated for all queries, scored for those they may be hits of.
+#[expect(clippy::too_many_arguments, reason = "all of them differ from call to call")]
+fn scan_group<C: Codec>(
+    codec: &C,
+    kernels: &'static Kernels,
+    queries: &[C::Query],
+    group: &mut Group,
+    rows: &dyn Rows,
+    factors: &dyn Factors,
+    count: u32,
+    offers: &mut dyn Offers,
+) -> Result<bool> {
+    let stride = codec.stride();
+    let mut first = 0;
+    while first < count {
+        let Some(run) = rows.run(first, count - first) else { return Ok(true) };
+        for six in run.chunks(SIEVE_ROWS * stride) {
+            let n = six.len() / stride;
+            // Where there are fewer, the last counts for the rest.
+            let rows: [&[u8]; SIEVE_ROWS] = std::array::from_fn(|i| &six[i.min(n - 1) * stride..][..stride]);
+            let mut of_six = [1.0; SIEVE_ROWS];
+            if codec.has_factors() {
+                factors.gather_run(first, &mut of_six[..n]);
+            }
+            codec.estimate(group, rows, of_six);
+            for (r, id) in (0..n).zip(first..) {
+                let mut passing = group.passing(r);
+                if passing == 0 || !offers.counts(id) {
+                    continue;
+                }
+                while passing != 0 {
+                    let q = passing.trailing_zeros() as usize;
+                    passing &= passing - 1;
+                    let distance = codec.distance(kernels, &queries[q], rows[r], of_six[r]);
+                    let limit = offers.offer(q, id, distance);
+                    group.limit(q, limit);
+                }
+            }
+            first += n as u32;
+        }
+    }
+    Ok(true)
 }
 
 /// A query for rows of floats that are looked at one by one, with factors computed as they come.

@@ -4,10 +4,12 @@
 //! numbers would slow every kernel that widens in software), what lies beyond is refused. Under [`Metric::Cosine`] a
 //! row is normalised first, so that its scale does not matter; its factor is 1/norm of what was stored.
 
+use super::sieve::Group;
 use super::{Codec, checked_norm, checked_vector_norm, finish, norm_limit, squared_norm};
 use crate::error::{Error, Result, Scientific};
 use crate::kernel::Kernels;
 use crate::kernel::scalar::widen;
+use crate::kernel::sieve::{SIEVE_ROWS, Sieve};
 use crate::metric::Metric;
 use half::f16;
 
@@ -129,6 +131,24 @@ impl Codec for F16Codec {
             Metric::InnerProduct | Metric::Cosine => kernels.dot_f16_x4(query, rows),
         };
         std::array::from_fn(|i| finish(self.metric, raw[i], factors[i]))
+    }
+
+    fn group(&self, sieve: Sieve, queries: &[Vec<f32>]) -> Result<Option<Group>> {
+        super::group_floats(sieve, self.metric, self.dimension, queries)
+    }
+
+    fn estimate(&self, group: &mut Group, rows: [&[u8]; SIEVE_ROWS], factors: [f32; SIEVE_ROWS]) {
+        let stride = 4 * self.dimension;
+        let mut wide = std::mem::take(&mut group.wide);
+        wide.resize(SIEVE_ROWS * stride, 0);
+        for (row, wide) in rows.iter().zip(wide.chunks_exact_mut(stride)) {
+            for (half, wide) in row.as_chunks().0.iter().zip(wide.as_chunks_mut().0) {
+                *wide = widen(*half).to_le_bytes();
+            }
+        }
+        let rows = std::array::from_fn(|i| &wide[i * stride..][..stride]);
+        super::estimate_floats(self.metric, self.dimension, group, rows, factors);
+        group.wide = wide;
     }
 }
 

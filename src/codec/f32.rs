@@ -1,8 +1,10 @@
 //! The `f32` encoding: a row is the vector as it was given, little-endian.
 
+use super::sieve::Group;
 use super::{Codec, checked_norm, checked_vector_norm, finish, norm_limit, squared_norm};
 use crate::error::{Error, Result, Scientific};
 use crate::kernel::Kernels;
+use crate::kernel::sieve::{SIEVE_ROWS, Sieve};
 use crate::metric::Metric;
 
 /// Rows of plain `f32`. Under [`Metric::Cosine`] the factor of a row is 1/‖x‖, computed in `f64`.
@@ -119,6 +121,14 @@ impl Codec for F32Codec {
             Metric::InnerProduct | Metric::Cosine => kernels.dot_f32_x4(query, rows),
         };
         std::array::from_fn(|i| finish(self.metric, raw[i], factors[i]))
+    }
+
+    fn group(&self, sieve: Sieve, queries: &[Vec<f32>]) -> Result<Option<Group>> {
+        super::group_floats(sieve, self.metric, self.dimension, queries)
+    }
+
+    fn estimate(&self, group: &mut Group, rows: [&[u8]; SIEVE_ROWS], factors: [f32; SIEVE_ROWS]) {
+        super::estimate_floats(self.metric, self.dimension, group, rows, factors);
     }
 }
 

@@ -17,11 +17,13 @@ pub mod f16;
 pub mod f32;
 pub mod quantized;
 pub mod rotation;
+pub mod sieve;
 
 pub use any::AnyCodec;
 
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
+use crate::kernel::sieve::{SIEVE_ROWS, Sieve};
 use crate::metric::Metric;
 
 /// Encodes vectors, and measures distances from a query to encoded rows. See the [module docs](self).
@@ -74,6 +76,79 @@ pub trait Codec {
 
     /// Distances from the query to four rows, each with the bits [`distance`](Codec::distance) gives.
     fn distance_x4(&self, kernels: &Kernels, query: &Self::Query, rows: [&[u8]; 4], factors: [f32; 4]) -> [f32; 4];
+
+    /// Packs queries, at most [`GROUP`](crate::kernel::sieve::GROUP), for a scan together; `None` where the sieve is
+    /// not for such rows.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn group(&self, sieve: Sieve, queries: &[Self::Query]) -> Result<Option<sieve::Group>>;
+
+    /// Estimates for six rows, and what the bound takes of them, into `group`. See [`sieve`].
+    fn estimate(&self, group: &mut sieve::Group, rows: [&[u8]; SIEVE_ROWS], factors: [f32; SIEVE_ROWS]);
+}
+
+/// A [`Group`](sieve::Group) of float queries, for rows of floats of either precision.
+fn group_floats(sieve: Sieve, metric: Metric, dimension: usize, queries: &[Vec<f32>]) -> Result<Option<sieve::Group>> {
+    use sieve::{SLACK, U, underflow};
+    let n = dimension as f64;
+    let gamma = float_gamma(dimension);
+    let of = |query: &Vec<f32>| {
+        let squared = squared_norm(query.len(), |i| query[i]);
+        let norm = squared.sqrt() * (1.0 + SLACK);
+        let (error, offset) = match metric {
+            Metric::InnerProduct => (2.02 * gamma * norm, 2.0 * n * underflow()),
+            Metric::L2 => (4.04 * gamma * norm, 4.0 * n * underflow() - squared * (1.0 - SLACK)),
+            Metric::Cosine => ((2.02 * gamma + 2.02 * U) * norm, 4.0 * U - 1.0),
+        };
+        sieve::OfQuery { scale: 1.0, base: 0.0, error, offset }
+    };
+    let (stretch, cap) = match metric {
+        Metric::L2 => (1.0 + 2.02 * gamma, f32::MAX),
+        Metric::InnerProduct => (1.0, f32::MAX),
+        Metric::Cosine => (1.0, 2.0),
+    };
+    let mut group = sieve::Group::new(sieve, queries.iter().map(of).collect(), stretch, cap);
+    group.pack_floats(dimension, queries.iter().map(|query| &query[..]))?;
+    Ok(Some(group))
+}
+
+/// The γ of [`sieve`] for floats.
+fn float_gamma(dimension: usize) -> f64 {
+    let nu = (dimension + 16) as f64 * sieve::U;
+    nu / (1.0 - nu)
+}
+
+/// Estimates for six rows of `f32`.
+fn estimate_floats(
+    metric: Metric,
+    dimension: usize,
+    group: &mut sieve::Group,
+    rows: [&[u8]; SIEVE_ROWS],
+    factors: [f32; SIEVE_ROWS],
+) {
+    /// 2¹²⁶ and what rounding adds: no sum overflows below.
+    const LARGEST: f32 = 8.6e37;
+    let squares = group.estimate_floats(rows);
+    let (gamma, small) = (float_gamma(dimension), dimension as f64 * sieve::underflow());
+    for ((row, square), factor) in group.rows.iter_mut().zip(squares).zip(factors) {
+        let (squared, factor) = (f64::from(square), f64::from(factor));
+        let norm = match square <= LARGEST {
+            true => ((squared + small) * (1.0 + 2.02 * gamma)).sqrt(),
+            false => f64::INFINITY,
+        };
+        *row = match metric {
+            Metric::InnerProduct => sieve::OfRow { offset: 0.0, factor: -1.0, shift: 0.0, error: norm },
+            Metric::L2 => {
+                let offset = (squared - small) * (1.0 - 2.02 * gamma);
+                sieve::OfRow { offset, factor: -2.0, shift: 0.0, error: norm }
+            }
+            Metric::Cosine => {
+                let offset = -2.0 * small * factor.abs();
+                sieve::OfRow { offset, factor: -factor, shift: 0.0, error: norm * factor.abs() }
+            }
+        };
+    }
 }
 
 /// The largest norm a vector may have: no distance within it can overflow `f32`, rounding included.

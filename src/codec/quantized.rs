@@ -41,8 +41,10 @@ pub use int4::Int4;
 pub use int8::Int8;
 
 use super::rotation::Rotation;
+use super::sieve::{Group, OfQuery, OfRow, SLACK, U, underflow};
 use super::{Codec, checked_vector_norm, squared_norm, sum};
 use crate::error::{Error, Result};
+use crate::kernel::sieve::{SIEVE_ROWS, Sieve};
 use crate::kernel::{Kernels, LANES};
 use crate::metric::Metric;
 use std::fmt::Debug;
@@ -73,6 +75,13 @@ pub trait Grid: Debug + Default {
     const WIDTHS: (f32, f32, usize);
     /// What a row, taken as a query, loses in length: the mean of cos²θ for a rotated row.
     const COSINE_SQUARED: f32;
+    /// What the sieve divides a query's components by, to have 8 bits of them.
+    const STEP: i32;
+    /// Twice the grid value of code 0 (of a byte of 0): what Σu counts in [`product`](Grid::product).
+    const BETA: f64;
+
+    /// Unpacks a code to signed bytes, one a component.
+    fn spread(bytes: &[u8], wide: &mut [u8]);
 
     /// Bytes of a code.
     fn code_bytes(dimension: usize) -> usize;
@@ -310,6 +319,13 @@ fn quality(r: &[f32], inverse: f32, edge: f32) -> f32 {
     along * along / total(squared)
 }
 
+/// The part of a query's component that the sieve looks at, of 8 bits: see [`super::sieve`].
+#[inline]
+fn high<G: Grid>(value: G::Value) -> i32 {
+    let u = G::number(value);
+    ((u + G::STEP / 2).div_euclid(G::STEP)).clamp(-128, 127)
+}
+
 impl<G: Grid> Codec for QuantizedCodec<G> {
     type Query = QuantizedQuery<G>;
 
@@ -434,6 +450,69 @@ impl<G: Grid> Codec for QuantizedCodec<G> {
             self.finish(query, pc, c.1, c.2),
             self.finish(query, pd, d.1, d.2),
         ]
+    }
+
+    fn group(&self, sieve: Sieve, queries: &[QuantizedQuery<G>]) -> Result<Option<Group>> {
+        if !sieve.has_bytes() {
+            return Ok(None);
+        }
+        let of = |query: &QuantizedQuery<G>| {
+            let (mut whole, mut rest) = (0.0, 0.0);
+            for &value in &query.values {
+                let u = f64::from(G::number(value));
+                let low = u - f64::from(G::STEP * high::<G>(value));
+                whole += u * u;
+                rest += low * low;
+            }
+            let twice = if self.metric == Metric::L2 { 2.0 } else { 1.0 };
+            let scale = twice * f64::from(query.scale);
+            let beta = G::BETA * query.sum as f64;
+            let error = scale * 2.0 * (rest.sqrt() + 8.0 * U * whole.sqrt()) * (1.0 + SLACK);
+            let rounding = 8.0 * U * f64::from(query.offset).abs() + 8.0 * underflow();
+            let offset = match self.metric {
+                Metric::L2 => rounding - f64::from(query.offset),
+                Metric::InnerProduct => rounding + f64::from(query.offset),
+                Metric::Cosine => rounding + f64::from(query.offset) - 1.0 + 8.0 * U,
+            };
+            OfQuery { scale: -scale * 2.0 * f64::from(G::STEP), base: -scale * beta, error, offset }
+        };
+        let cap = if self.metric == Metric::Cosine { 2.0 } else { f32::MAX };
+        let mut group = Group::new(sieve, queries.iter().map(of).collect(), 1.0, cap);
+        for (q, query) in queries.iter().enumerate() {
+            group.pack_bytes(q, query.values.iter().map(|&value| high::<G>(value) as i8))?;
+        }
+        Ok(Some(group))
+    }
+
+    fn estimate(&self, group: &mut Group, rows: [&[u8]; SIEVE_ROWS], _: [f32; SIEVE_ROWS]) {
+        let parts = rows.map(|row| self.parts(row));
+        let codes = parts.map(|(code, _, _)| code);
+        let moments = if G::code_bytes(self.dimension) == self.dimension {
+            group.estimate_bytes(codes)
+        } else {
+            let mut wide = std::mem::take(&mut group.wide);
+            wide.resize(SIEVE_ROWS * self.dimension, 0);
+            for (code, wide) in codes.iter().zip(wide.chunks_exact_mut(self.dimension)) {
+                G::spread(code, wide);
+            }
+            let rows = std::array::from_fn(|i| &wide[i * self.dimension..][..self.dimension]);
+            let moments = group.estimate_bytes(rows);
+            group.wide = wide;
+            moments
+        };
+        // ‖g‖ ≤ ‖c‖ + |g − c|·√n.
+        let beyond = G::BETA.abs() / 2.0 * (self.dimension as f64).sqrt();
+        for ((row, [sum, square]), (_, f, o)) in group.rows.iter_mut().zip(moments).zip(parts) {
+            let (f, o) = (f64::from(f), f64::from(o));
+            let long = (f64::from(square).sqrt() + beyond) * (1.0 + SLACK);
+            let offset = if self.metric == Metric::L2 { o } else { -o };
+            *row = OfRow {
+                offset: offset - 8.0 * U * o.abs() - 8.0 * f.abs() * underflow(),
+                factor: f,
+                shift: 128.0 * f64::from(sum),
+                error: f.abs() * long,
+            };
+        }
     }
 }
 

@@ -7,11 +7,13 @@
 //! | `vectors` | what a growing index keeps of a vector; how the centre of quantized ones is learned |
 //! | `frozen` | an index read from a segment |
 //! | `search` | one query: scan or graph |
+//! | `batch` | many queries: scans that share rows |
 //! | `rerank` | exact distances for the best candidates |
 //! | `persist` | to and from bytes |
 //! | `stats` | what an index is made of |
 //! | `topk`, `visited`, `keymap`, `pool` | bounded lists, marks, key → id, reused buffers |
 
+mod batch;
 mod frozen;
 mod growing;
 pub mod hnsw;
@@ -766,11 +768,22 @@ impl<S: Storage + ?Sized> Index<S> {
 
     fn search_with(&self, query: &[f32], params: &SearchParams<'_>, scratch: &mut Scratch) -> Result<Vec<Hit>> {
         params.validate()?;
-        let reranked = params.rerank.is_some();
-        if reranked && !self.has_originals() {
+        if params.rerank.is_some() && !self.has_originals() {
             return Err(Error::NoOriginals);
         }
         let is_exact = self.find_candidates(query, params, params.candidates_wanted(), scratch)?;
+        self.hits(query, params, is_exact, scratch)
+    }
+
+    /// The hits among the candidates in `scratch`, reranked where that is asked for.
+    fn hits(
+        &self,
+        query: &[f32],
+        params: &SearchParams<'_>,
+        is_exact: bool,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Hit>> {
+        let reranked = params.rerank.is_some();
         if reranked && !is_exact {
             self.rescore_candidates(query, &mut scratch.query.candidates, &mut scratch.rescore)?;
             search::sort_again(params.k, &mut scratch.query);
@@ -920,7 +933,11 @@ impl<S: Storage + ?Sized> Index<S> {
 
 /// Searching many queries at once.
 impl<S: Storage + Send + Sync + ?Sized> Index<S> {
-    /// [`search`](Self::search) for each of the queries, given one after the other, on all the threads of the index.
+    /// [`search`](Self::search) for each of the queries, given one after the other, on all the threads of the index:
+    /// the same hits, to the last bit.
+    ///
+    /// Scans (flat indexes, [`SearchParams::exact`]) of rows in memory share rows among up to 64 queries, which makes a
+    /// query several times as quick as by itself, where the processor has AVX-512, or for floats AVX2 and FMA.
     ///
     /// # Errors
     /// As [`search`](Self::search), naming the query; [`Error::LengthMismatch`] unless the components are a multiple of
@@ -931,12 +948,20 @@ impl<S: Storage + Send + Sync + ?Sized> Index<S> {
             let expected = queries.len().next_multiple_of(dimension);
             return Err(Error::LengthMismatch { what: "queries", expected, got: queries.len() });
         }
-        let results: Vec<std::sync::OnceLock<Vec<Hit>>> =
-            (0..queries.len() / dimension).map(|_| std::sync::OnceLock::new()).collect();
-        self.config.threads.for_each(0..results.len(), &self.scratch, |scratch, i| {
-            let query = &queries[i * dimension..(i + 1) * dimension];
-            let hits = self.search_with(query, params, scratch).map_err(|e| e.for_row(i))?;
-            results[i].get_or_init(|| hits);
+        let count = queries.len() / dimension;
+        let results: Vec<std::sync::OnceLock<Vec<Hit>>> = (0..count).map(|_| std::sync::OnceLock::new()).collect();
+        let size = self.group_size(count, params);
+        self.config.threads.for_each(0..count.div_ceil(size), &self.scratch, |scratch, group| {
+            let of = group * size..count.min((group + 1) * size);
+            let together = &queries[of.start * dimension..of.end * dimension];
+            let hits = &results[of.clone()];
+            if size > 1 && self.search_group(together, of.start, params, hits, scratch)? {
+                return Ok(());
+            }
+            for (i, query) in of.zip(together.chunks_exact(dimension)) {
+                let hits = self.search_with(query, params, scratch).map_err(|e| e.for_row(i))?;
+                results[i].get_or_init(|| hits);
+            }
             Ok::<(), Error>(())
         })?;
         Ok(results.into_iter().map(|hits| hits.into_inner().unwrap_or_default()).collect())

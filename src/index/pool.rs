@@ -83,6 +83,15 @@ impl Threads {
         Ok(Threads { count })
     }
 
+    /// How many there may be, this one included.
+    pub fn count(&self) -> usize {
+        match self.count {
+            _ if !cfg!(feature = "parallel") => 1,
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            count => count,
+        }
+    }
+
     /// Runs `f(scratch, i)` for every `i` in `range`: in order on one thread; on several, begun in order. Stops at the
     /// first error.
     pub fn for_each<T, E>(
@@ -124,10 +133,7 @@ impl Threads {
     #[cfg(feature = "parallel")]
     fn on_all<E: Send>(&self, tasks: usize, work: &(dyn Fn() -> Result<(), E> + Sync)) -> Result<(), E> {
         use std::thread;
-        let count = match self.count {
-            0 => thread::available_parallelism().map_or(1, usize::from),
-            count => count,
-        };
+        let count = self.count();
         thread::scope(|scope| {
             // Where no more threads are to be had, those there are do it all.
             let others: Vec<_> =

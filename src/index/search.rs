@@ -211,7 +211,7 @@ fn search_graph(
 }
 
 /// The best of a list, which is empty afterwards.
-fn hand_over(top: &mut TopK, candidates: &mut Vec<Candidate>) {
+pub fn hand_over(top: &mut TopK, candidates: &mut Vec<Candidate>) {
     candidates.clear();
     top.drain_sorted(|Keyed { ordered, key, id }| candidates.push(Candidate { id, key, distance: distance(ordered) }));
 }

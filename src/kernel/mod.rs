@@ -60,6 +60,7 @@
 
 mod query;
 pub mod scalar;
+pub mod sieve;
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;

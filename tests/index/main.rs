@@ -3,6 +3,7 @@
 //! `B27` and the like in comments name the reports of users of other libraries that a test comes from.
 
 mod arguments;
+mod batch;
 #[path = "../common/mod.rs"]
 mod common;
 mod concurrency;

@@ -18,6 +18,15 @@ impl Grid for Bits1 {
     const WIDTHS: (f32, f32, usize) = (1.0, 1.0, 1);
     /// 2/π.
     const COSINE_SQUARED: f32 = std::f32::consts::FRAC_2_PI;
+    const STEP: i32 = 1;
+    const BETA: f64 = -1.0;
+
+    #[inline]
+    fn spread(bytes: &[u8], wide: &mut [u8]) {
+        for (wide, byte) in wide.chunks_mut(8).zip(bytes) {
+            wide.iter_mut().enumerate().for_each(|(i, wide)| *wide = byte >> i & 1);
+        }
+    }
 
     fn code_bytes(dimension: usize) -> usize {
         dimension.div_ceil(8)

@@ -16,6 +16,15 @@ impl Grid for Int4 {
     const QUERY_MAX: i32 = 127;
     const WIDTHS: (f32, f32, usize) = (0.45, 1.05, 24);
     const COSINE_SQUARED: f32 = 0.989;
+    const STEP: i32 = 1;
+    const BETA: f64 = -15.0;
+
+    #[inline]
+    fn spread(bytes: &[u8], wide: &mut [u8]) {
+        let (low, high) = wide.split_at_mut(bytes.len());
+        low.iter_mut().zip(bytes).for_each(|(wide, byte)| *wide = byte & 15);
+        high.iter_mut().zip(bytes).for_each(|(wide, byte)| *wide = byte >> 4);
+    }
 
     fn code_bytes(dimension: usize) -> usize {
         dimension.div_ceil(2)

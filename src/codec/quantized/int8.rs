@@ -15,6 +15,13 @@ impl Grid for Int8 {
     const QUERY_MAX: i32 = INT8_QUERY_MAX as i32;
     const WIDTHS: (f32, f32, usize) = (0.85, 1.02, 8);
     const COSINE_SQUARED: f32 = 0.9999;
+    const STEP: i32 = 32;
+    const BETA: f64 = 1.0;
+
+    #[inline]
+    fn spread(bytes: &[u8], wide: &mut [u8]) {
+        wide.copy_from_slice(bytes);
+    }
 
     fn code_bytes(dimension: usize) -> usize {
         dimension
