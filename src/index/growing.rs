@@ -379,7 +379,7 @@ impl Growing {
         let Some(links) = self.links.as_ref().filter(|_| !ids.is_empty()) else { return Ok(()) };
         #[cfg(feature = "parallel")]
         if let Some(round) = &self.round {
-            // It holds nothing from one round to the next that a panic could leave half done.
+            // All it holds from one round to the next is a number, which no panic leaves half written.
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
             let score = CodedScore { coded, kernels: self.kernels };
             return round::link(links, &score, ids, &self.threads, &self.scratch, &mut round);
@@ -394,6 +394,15 @@ impl Growing {
             }
         }
         self.threads.for_each(together, &self.scratch, |scratch, id| self.link_one(links, coded, id as u32, scratch))
+    }
+
+    /// Tells the rounds how many rows the graph has.
+    fn start_rounds_from(&mut self, rows: u32) {
+        #[cfg(feature = "parallel")]
+        if let Some(round) = &mut self.round {
+            round.get_mut().unwrap_or_else(PoisonError::into_inner).start_from(rows);
+        }
+        let _ = rows;
     }
 
     fn link_one(&self, links: &GrowingLinks, coded: &Coded, id: u32, scratch: &mut WriterScratch) -> Result<()> {
@@ -436,6 +445,7 @@ impl Growing {
             links.load(&from, rows)?;
         }
         growing.vectors.load(segment)?;
+        growing.start_rounds_from(rows);
         growing.show(1, live);
         Ok(growing)
     }
@@ -484,6 +494,8 @@ impl Growing {
         }
         self.show(1, kept);
         self.scratch.clear();
+        // Staged rows are linked when they are encoded.
+        self.start_rounds_from(if self.vectors.coded().is_some() { kept } else { 0 });
         self.mend(kept)
     }
 

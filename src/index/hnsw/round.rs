@@ -39,6 +39,8 @@ const LEVEL_SHIFT: u32 = 24;
 /// What rounds reuse. Held by whoever links, so that batches take turns.
 #[derive(Debug, Default)]
 pub struct Round {
+    /// Rows linked so far. Fewer than a batch's first id says, where batches take turns out of order.
+    linked: u32,
     /// The row nearest to each row of the round.
     nearest: Vec<AtomicU32>,
     /// Rows of the round by their nearest row: nearest · 2³² + number in the round.
@@ -72,7 +74,7 @@ pub fn link<T: Default + Send>(
 ) -> Result<()> {
     let mut at = ids.start;
     while at < ids.end {
-        let end = end_of_round(links, at, ids.end);
+        let end = end_of_round(links, round.linked, at..ids.end);
         if end - at > 1 {
             round.link(links, score, at..end, threads, pool)?;
         } else {
@@ -80,21 +82,28 @@ pub fn link<T: Default + Send>(
                 build::insert(links, scorer, at, &|| score.rows(), build)
             })?;
         }
+        round.linked = round.linked.saturating_add(end - at);
         at = end;
     }
     Ok(())
 }
 
-/// Where the round ends that begins with row `first`: before the next row above the top level, since such a row becomes
-/// the entry point; it is inserted alone.
-fn end_of_round(links: &GrowingLinks, first: u32, end: u32) -> u32 {
-    let Some((_, top)) = links.entry().filter(|_| first >= ROWS_ALONE) else { return first + 1 };
-    let size = (first / SHARE).clamp(1, MAX_ROUND).min(end - first);
+/// Where the round ends that begins with the first of the rows `ids`, `linked` others being in the graph: before the
+/// next row above the top level, since such a row becomes the entry point; it is inserted alone.
+fn end_of_round(links: &GrowingLinks, linked: u32, ids: Range<u32>) -> u32 {
+    let first = ids.start;
+    let Some((_, top)) = links.entry().filter(|_| linked >= ROWS_ALONE) else { return first + 1 };
+    let size = (linked / SHARE).clamp(1, MAX_ROUND).min(ids.end - first);
     let rises = (first..first + size).find(|&id| links.level(id) > top);
     rises.map_or(first + size, |id| id.max(first + 1))
 }
 
 impl Round {
+    /// The graph was opened or compacted: it has so many rows.
+    pub fn start_from(&mut self, rows: u32) {
+        self.linked = rows;
+    }
+
     fn link<T: Default + Send>(
         &mut self,
         links: &GrowingLinks,
@@ -170,5 +179,36 @@ impl Round {
         }
         self.back.sort_unstable();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::hnsw::params::HnswParams;
+    use crate::storage::ChunkOptions;
+
+    #[test]
+    fn rounds_grow_with_the_rows_linked_and_end_before_one_that_rises() {
+        let links = GrowingLinks::new(HnswParams::default(), &ChunkOptions::default()).unwrap();
+        let mut levels = vec![0; 60_000];
+        (levels[0], levels[50_100]) = (1, 2);
+        links.grow(0, &levels).unwrap();
+        assert_eq!(end_of_round(&links, 50_000, 40_000..60_000), 40_001, "there is no entry point");
+        links.set_entry(Some((0, 1)));
+        for (linked, ids, end) in [
+            (255, 255..1000, 256),
+            (256, 256..1000, 272),
+            (256, 256..260, 260),
+            (40_000, 40_000..60_000, 42_048),
+            // Batches whose turn came before that of the rows below them.
+            (1, 40_000..60_000, 40_001),
+            (320, 40_000..60_000, 40_020),
+            (50_000, 50_000..60_000, 50_100),
+            (50_100, 50_100..60_000, 50_101),
+            (50_101, 50_101..60_000, 52_149),
+        ] {
+            assert_eq!(end_of_round(&links, linked, ids.clone()), end, "{linked} linked, {ids:?}");
+        }
     }
 }
