@@ -140,7 +140,7 @@ mod avx512 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     fn floats_of<const V: usize>(panel: &[f32], rows: [&[u8]; SIEVE_ROWS], out: &mut [f32]) {
         let steps = panel.as_chunks::<PANEL>().0.as_chunks::<V>().0;
-        let [a, b, c, d, e, f] = rows.map(|row| &row.as_chunks::<4>().0[..steps.len()]);
+        let rows = rows.map(|row| row.as_chunks::<4>().0[..steps.len()].as_ptr());
         let mut sums = [[_mm512_setzero_ps(); V]; SIEVE_ROWS];
         for (i, step) in steps.iter().enumerate() {
             let mut q = [_mm512_setzero_ps(); V];
@@ -148,9 +148,10 @@ mod avx512 {
                 // SAFETY: the load reads the 16 floats of `step[v]`, and needs no alignment.
                 q[v] = unsafe { _mm512_loadu_ps(step[v].as_ptr()) };
             }
-            let x = [a[i], b[i], c[i], d[i], e[i], f[i]];
             for r in 0..SIEVE_ROWS {
-                let x = _mm512_set1_ps(f32::from_le_bytes(x[r]));
+                // SAFETY: i < steps.len(), and that many components of each row were sliced. (Indexing six slices
+                // takes more registers than there are.)
+                let x = _mm512_set1_ps(f32::from_le_bytes(unsafe { *rows[r].add(i) }));
                 for v in 0..V {
                     sums[r][v] = _mm512_fmadd_ps(x, q[v], sums[r][v]);
                 }
@@ -207,10 +208,12 @@ mod avx512 {
         let steps = panel.as_chunks::<{ PANEL * TOGETHER }>().0.as_chunks::<V>().0;
         let whole = rows[0].len() / TOGETHER;
         let (steps, last) = steps.split_at(whole);
-        let [a, b, c, d, e, f] = rows.map(|row| &row.as_chunks::<TOGETHER>().0[..whole]);
+        let starts = rows.map(|row| row.as_chunks::<TOGETHER>().0[..whole].as_ptr());
         let mut sums = [[_mm512_setzero_si512(); V]; SIEVE_ROWS];
         for (i, step) in steps.iter().enumerate() {
-            add_bytes(&mut sums, step, [a[i], b[i], c[i], d[i], e[i], f[i]]);
+            // SAFETY: i < whole, and that many words of each row were sliced. (Indexing six slices takes more registers
+            // than there are.)
+            add_bytes(&mut sums, step, |r| unsafe { *starts[r].add(i) });
         }
         if let [last] = last {
             let mut tails = [[0; TOGETHER]; SIEVE_ROWS];
@@ -218,7 +221,7 @@ mod avx512 {
                 let rest = row.as_chunks::<TOGETHER>().1;
                 tail[..rest.len()].copy_from_slice(rest);
             }
-            add_bytes(&mut sums, last, tails);
+            add_bytes(&mut sums, last, |r| tails[r]);
         }
         for (sum, out) in sums.as_flattened().iter().zip(out.as_chunks_mut::<PANEL>().0) {
             // SAFETY: the store writes the 16 numbers of `out`, and needs no alignment.
@@ -231,7 +234,7 @@ mod avx512 {
     fn add_bytes<const V: usize>(
         sums: &mut [[__m512i; V]; SIEVE_ROWS],
         step: &[[u8; PANEL * TOGETHER]; V],
-        x: [[u8; TOGETHER]; SIEVE_ROWS],
+        x: impl Fn(usize) -> [u8; TOGETHER],
     ) {
         let mut q = [_mm512_setzero_si512(); V];
         for v in 0..V {
@@ -239,7 +242,7 @@ mod avx512 {
             q[v] = unsafe { _mm512_loadu_si512(step[v].as_ptr().cast()) };
         }
         for r in 0..SIEVE_ROWS {
-            let x = _mm512_set1_epi32(i32::from_le_bytes(x[r]));
+            let x = _mm512_set1_epi32(i32::from_le_bytes(x(r)));
             for v in 0..V {
                 sums[r][v] = _mm512_dpbusd_epi32(sums[r][v], q[v], x);
             }
