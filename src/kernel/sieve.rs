@@ -324,3 +324,91 @@ mod avx2 {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Level;
+
+    /// From −1 to 1, with all bits in use.
+    fn number(i: usize) -> f32 {
+        (i as f32 * 0.618_034 + 0.1).fract() * 2.0 - 1.0
+    }
+
+    fn byte(i: usize) -> u8 {
+        (i * i * 31 + i * 7 + 3) as u8
+    }
+
+    /// Around the edges of a word of four and of a register, for every width of panel, each row different.
+    #[test]
+    fn estimates_are_within_their_bound_and_whole_numbers_exact() {
+        for (level, sieve) in
+            Level::available().into_iter().filter_map(|level| Some((level, Kernels::for_level(level)?.sieve()?)))
+        {
+            for n in [1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 384, 2048] {
+                for registers in 1..=GROUP / PANEL {
+                    floats_are_near(level, sieve, n, registers);
+                    bytes_are_exact(level, sieve, n, registers);
+                }
+            }
+        }
+    }
+
+    fn floats_are_near(level: Level, sieve: Sieve, n: usize, registers: usize) {
+        let width = PANEL * registers;
+        let panel: Vec<f32> = (0..n * width).map(number).collect();
+        let rows: [Vec<f32>; SIEVE_ROWS] = std::array::from_fn(|r| (0..n).map(|i| number(i * 7 + r * 1009)).collect());
+        let bytes = rows.each_ref().map(|row| row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+        let mut out = vec![f32::NAN; SIEVE_ROWS * width];
+        let squares = sieve.floats(registers, &panel, bytes.each_ref().map(|row| &row[..]), &mut out);
+        let gamma = (n + 16) as f64 / f64::from(1 << 24) * 1.01;
+        let product = |a: f32, b: f32| f64::from(a) * f64::from(b);
+        for r in 0..SIEVE_ROWS {
+            let what = format!("{level}, {n} components, {registers} registers, row {r}");
+            let exact: f64 = rows[r].iter().map(|&x| product(x, x)).sum();
+            assert!((f64::from(squares[r]) - exact).abs() <= gamma * exact, "{what}");
+            for q in 0..width {
+                let terms = || (0..n).map(|i| product(panel[i * width + q], rows[r][i]));
+                let (exact, magnitude) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+                assert!((f64::from(out[r * width + q]) - exact).abs() <= gamma * magnitude, "{what}, query {q}");
+            }
+        }
+    }
+
+    fn bytes_are_exact(level: Level, sieve: Sieve, n: usize, registers: usize) {
+        if !sieve.has_bytes() {
+            return;
+        }
+        let width = PANEL * registers;
+        let panel: Vec<u8> = (0..n.div_ceil(TOGETHER) * TOGETHER * width).map(byte).collect();
+        let rows: [Vec<u8>; SIEVE_ROWS] = std::array::from_fn(|r| (0..n).map(|i| byte(i + 13 * r)).collect());
+        let mut out = vec![i32::MIN; SIEVE_ROWS * width];
+        let moments = sieve.bytes(registers, &panel, rows.each_ref().map(|row| &row[..]), &mut out).unwrap();
+        let signed = |x: u8| i32::from(x as i8);
+        for r in 0..SIEVE_ROWS {
+            let what = format!("{level}, {n} components, {registers} registers, row {r}");
+            let sum = rows[r].iter().map(|&x| signed(x)).sum::<i32>();
+            assert_eq!(moments[r], [sum, rows[r].iter().map(|&x| signed(x).pow(2)).sum()], "{what}");
+            for q in 0..width {
+                let at = |i: usize| i / TOGETHER * TOGETHER * width + q * TOGETHER + i % TOGETHER;
+                let exact: i32 = (0..n).map(|i| i32::from(panel[at(i)]) * signed(rows[r][i])).sum();
+                assert_eq!(out[r * width + q], exact, "{what}, query {q}");
+            }
+        }
+    }
+
+    /// The largest sum there can be, of either sign.
+    #[test]
+    fn the_largest_bytes_do_not_overflow() {
+        let n = crate::metric::MAX_DIMENSION;
+        for sieve in Level::available().into_iter().filter_map(|level| Kernels::for_level(level)?.sieve()) {
+            for x in [0x80u8, 0x7f] {
+                let (panel, row) = (vec![255; n * PANEL], vec![x; n]);
+                let mut out = vec![0; SIEVE_ROWS * PANEL];
+                if sieve.bytes(1, &panel, [&row; SIEVE_ROWS], &mut out).is_some() {
+                    assert!(out.iter().all(|&sum| sum == 255 * i32::from(x as i8) * n as i32));
+                }
+            }
+        }
+    }
+}
