@@ -295,11 +295,10 @@ mod avx2 {
                     // SAFETY: the load reads the 8 floats of `step[v]`, and needs no alignment.
                     q[v] = unsafe { _mm256_loadu_ps(step[v].as_ptr()) };
                 }
-                let x = [a[i], b[i], c[i], d[i], e[i], f[i]];
-                for r in 0..SIEVE_ROWS {
-                    let x = _mm256_set1_ps(f32::from_le_bytes(x[r]));
+                for (sums, x) in sums.iter_mut().zip([a[i], b[i], c[i], d[i], e[i], f[i]]) {
+                    let x = _mm256_set1_ps(f32::from_le_bytes(x));
                     for v in 0..2 {
-                        sums[r][v] = _mm256_fmadd_ps(x, q[v], sums[r][v]);
+                        sums[v] = _mm256_fmadd_ps(x, q[v], sums[v]);
                     }
                 }
             }
