@@ -241,10 +241,10 @@ mod avx512 {
             // SAFETY: the load reads the 64 bytes of `step[v]`, and needs no alignment.
             q[v] = unsafe { _mm512_loadu_si512(step[v].as_ptr().cast()) };
         }
-        for r in 0..SIEVE_ROWS {
+        for (r, sums) in sums.iter_mut().enumerate() {
             let x = _mm512_set1_epi32(i32::from_le_bytes(x(r)));
             for v in 0..V {
-                sums[r][v] = _mm512_dpbusd_epi32(sums[r][v], q[v], x);
+                sums[v] = _mm512_dpbusd_epi32(sums[v], q[v], x);
             }
         }
     }

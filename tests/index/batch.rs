@@ -72,7 +72,7 @@ fn removed_rows_filters_radius_and_reranking() {
             index.add_batch(&(0..rows as u64).collect::<Vec<_>>(), &vectors).unwrap();
             (0..rows as u64).filter(|key| key % 3 == 0).for_each(|key| assert!(index.remove(key).unwrap()));
             let keys: Vec<u64> = (0..rows as u64).filter(|key| key % 7 == 0).collect();
-            let even = |key: u64| key % 2 == 0;
+            let even = |key: u64| key.is_multiple_of(2);
             for state in ["growing", "frozen"] {
                 let what = format!("{encoding}, {threads} threads, {state}");
                 assert_as_single(&index, &queries, &SearchParams::new(10), &what);
