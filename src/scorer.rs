@@ -492,3 +492,87 @@ impl FloatQuery {
         }
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::metric::Metric;
+    use crate::storage::{ChunkOptions, ChunkedRows};
+
+    /// Keeps the ten least distances of each query, and counts what it is offered.
+    struct Ten {
+        best: Vec<Vec<f32>>,
+        offered: usize,
+    }
+
+    impl Offers for Ten {
+        fn counts(&self, _: u32) -> bool {
+            true
+        }
+
+        fn offer(&mut self, q: usize, _: u32, distance: f32) -> f32 {
+            self.offered += 1;
+            let best = &mut self.best[q];
+            best.push(distance);
+            best.sort_by(f32::total_cmp);
+            best.truncate(10);
+            if best.len() < 10 { f32::MAX } else { best[9] }
+        }
+    }
+
+    /// A bound that is sound but useless would let all rows pass, and no other test would notice. In a random order
+    /// some 10 · (1 + ln(rows / 10)) of them have to pass.
+    #[test]
+    fn few_rows_pass_the_sieve() {
+        let (dimension, rows, queries) = (96, 6000, 16);
+        let mut state = 1u64;
+        let mut number = || {
+            let mut sum = 0.0;
+            for _ in 0..4 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                sum += (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5;
+            }
+            sum
+        };
+        let vectors: Vec<f32> = (0..rows * dimension).map(|_| number()).collect();
+        let asked: Vec<f32> = (0..queries * dimension).map(|_| number()).collect();
+        let kernels = Kernels::best();
+        let Some(sieve) = kernels.sieve() else { return };
+        for metric in Metric::ALL {
+            let codecs = [
+                (AnyCodec::f32(dimension, metric), 1.05),
+                (AnyCodec::f16(dimension, metric), 1.05),
+                (AnyCodec::Int8(crate::codec::quantized::QuantizedCodec::new(dimension, metric, Some(1))), 2.0),
+                (AnyCodec::Int4(crate::codec::quantized::QuantizedCodec::new(dimension, metric, Some(1))), 1.05),
+                (AnyCodec::Bits1(crate::codec::quantized::QuantizedCodec::new(dimension, metric, Some(1))), 1.6),
+            ];
+            for (codec, share) in codecs {
+                let is_whole = !matches!(codec, AnyCodec::F32(_) | AnyCodec::F16(_));
+                if is_whole && !sieve.has_bytes() {
+                    continue;
+                }
+                let stored = ChunkedRows::new(codec.stride(), &ChunkOptions::default()).unwrap();
+                let (mut factors, mut work) = (Vec::new(), Vec::new());
+                let fill = |i: u32, row: &mut [u8]| {
+                    factors.push(codec.encode(&vectors[i as usize * dimension..][..dimension], row, &mut work)?);
+                    Ok(())
+                };
+                stored.append(rows as u32, fill).unwrap();
+                let mut ten = Ten { best: vec![Vec::new(); queries], offered: 0 };
+                let scorable = Scorable { codec: &codec, kernels, rows: &stored, factors: OfAll(&factors) };
+                assert!(scorable.scan_group(&asked, dimension, 0, rows as u32, &mut ten).unwrap());
+                let expected = 10.0 * (1.0 + (rows as f64 / 10.0).ln()) * queries as f64;
+                let passed = ten.offered as f64 / expected;
+                assert!(passed < 1.2 * share, "{metric:?} {codec:?}: {passed} times as many as had to");
+            }
+        }
+    }
+
+    struct OfAll<'a>(&'a [f32]);
+
+    impl Factors for OfAll<'_> {
+        fn factor(&self, id: u32) -> f32 {
+            self.0[id as usize]
+        }
+    }
+}

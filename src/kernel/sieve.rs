@@ -140,7 +140,7 @@ mod avx512 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     fn floats_of<const V: usize>(panel: &[f32], rows: [&[u8]; SIEVE_ROWS], out: &mut [f32]) {
         let steps = panel.as_chunks::<PANEL>().0.as_chunks::<V>().0;
-        let [a, b, c, d, e, f] = rows.map(|row| &row.as_chunks::<4>().0[..steps.len()]);
+        let rows = rows.map(|row| row.as_chunks::<4>().0[..steps.len()].as_ptr());
         let mut sums = [[_mm512_setzero_ps(); V]; SIEVE_ROWS];
         for (i, step) in steps.iter().enumerate() {
             let mut q = [_mm512_setzero_ps(); V];
@@ -148,9 +148,10 @@ mod avx512 {
                 // SAFETY: the load reads the 16 floats of `step[v]`, and needs no alignment.
                 q[v] = unsafe { _mm512_loadu_ps(step[v].as_ptr()) };
             }
-            let x = [a[i], b[i], c[i], d[i], e[i], f[i]];
             for r in 0..SIEVE_ROWS {
-                let x = _mm512_set1_ps(f32::from_le_bytes(x[r]));
+                // SAFETY: i < steps.len(), and that many components of each row were sliced. (Indexing six slices
+                // takes more registers than there are.)
+                let x = _mm512_set1_ps(f32::from_le_bytes(unsafe { *rows[r].add(i) }));
                 for v in 0..V {
                     sums[r][v] = _mm512_fmadd_ps(x, q[v], sums[r][v]);
                 }
@@ -207,10 +208,12 @@ mod avx512 {
         let steps = panel.as_chunks::<{ PANEL * TOGETHER }>().0.as_chunks::<V>().0;
         let whole = rows[0].len() / TOGETHER;
         let (steps, last) = steps.split_at(whole);
-        let [a, b, c, d, e, f] = rows.map(|row| &row.as_chunks::<TOGETHER>().0[..whole]);
+        let starts = rows.map(|row| row.as_chunks::<TOGETHER>().0[..whole].as_ptr());
         let mut sums = [[_mm512_setzero_si512(); V]; SIEVE_ROWS];
         for (i, step) in steps.iter().enumerate() {
-            add_bytes(&mut sums, step, [a[i], b[i], c[i], d[i], e[i], f[i]]);
+            // SAFETY: i < whole, and that many words of each row were sliced. (Indexing six slices takes more registers
+            // than there are.)
+            add_bytes(&mut sums, step, |r| unsafe { *starts[r].add(i) });
         }
         if let [last] = last {
             let mut tails = [[0; TOGETHER]; SIEVE_ROWS];
@@ -218,7 +221,7 @@ mod avx512 {
                 let rest = row.as_chunks::<TOGETHER>().1;
                 tail[..rest.len()].copy_from_slice(rest);
             }
-            add_bytes(&mut sums, last, tails);
+            add_bytes(&mut sums, last, |r| tails[r]);
         }
         for (sum, out) in sums.as_flattened().iter().zip(out.as_chunks_mut::<PANEL>().0) {
             // SAFETY: the store writes the 16 numbers of `out`, and needs no alignment.
@@ -231,17 +234,17 @@ mod avx512 {
     fn add_bytes<const V: usize>(
         sums: &mut [[__m512i; V]; SIEVE_ROWS],
         step: &[[u8; PANEL * TOGETHER]; V],
-        x: [[u8; TOGETHER]; SIEVE_ROWS],
+        x: impl Fn(usize) -> [u8; TOGETHER],
     ) {
         let mut q = [_mm512_setzero_si512(); V];
         for v in 0..V {
             // SAFETY: the load reads the 64 bytes of `step[v]`, and needs no alignment.
             q[v] = unsafe { _mm512_loadu_si512(step[v].as_ptr().cast()) };
         }
-        for r in 0..SIEVE_ROWS {
-            let x = _mm512_set1_epi32(i32::from_le_bytes(x[r]));
+        for (r, sums) in sums.iter_mut().enumerate() {
+            let x = _mm512_set1_epi32(i32::from_le_bytes(x(r)));
             for v in 0..V {
-                sums[r][v] = _mm512_dpbusd_epi32(sums[r][v], q[v], x);
+                sums[v] = _mm512_dpbusd_epi32(sums[v], q[v], x);
             }
         }
     }
@@ -292,11 +295,10 @@ mod avx2 {
                     // SAFETY: the load reads the 8 floats of `step[v]`, and needs no alignment.
                     q[v] = unsafe { _mm256_loadu_ps(step[v].as_ptr()) };
                 }
-                let x = [a[i], b[i], c[i], d[i], e[i], f[i]];
-                for r in 0..SIEVE_ROWS {
-                    let x = _mm256_set1_ps(f32::from_le_bytes(x[r]));
+                for (sums, x) in sums.iter_mut().zip([a[i], b[i], c[i], d[i], e[i], f[i]]) {
+                    let x = _mm256_set1_ps(f32::from_le_bytes(x));
                     for v in 0..2 {
-                        sums[r][v] = _mm256_fmadd_ps(x, q[v], sums[r][v]);
+                        sums[v] = _mm256_fmadd_ps(x, q[v], sums[v]);
                     }
                 }
             }
@@ -319,5 +321,93 @@ mod avx2 {
             }
             lanes.into_iter().sum()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Level;
+
+    /// From −1 to 1, with all bits in use.
+    fn number(i: usize) -> f32 {
+        (i as f32 * 0.618_034 + 0.1).fract() * 2.0 - 1.0
+    }
+
+    fn byte(i: usize) -> u8 {
+        (i * i * 31 + i * 7 + 3) as u8
+    }
+
+    /// Around the edges of a word of four and of a register, for every width of panel, each row different.
+    #[test]
+    fn estimates_are_within_their_bound_and_whole_numbers_exact() {
+        for (level, sieve) in
+            Level::available().into_iter().filter_map(|level| Some((level, Kernels::for_level(level)?.sieve()?)))
+        {
+            for n in [1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 384, 2048] {
+                for registers in 1..=GROUP / PANEL {
+                    floats_are_near(level, sieve, n, registers);
+                    bytes_are_exact(level, sieve, n, registers);
+                }
+            }
+        }
+    }
+
+    fn floats_are_near(level: Level, sieve: Sieve, n: usize, registers: usize) {
+        let width = PANEL * registers;
+        let panel: Vec<f32> = (0..n * width).map(number).collect();
+        let rows: [Vec<f32>; SIEVE_ROWS] = std::array::from_fn(|r| (0..n).map(|i| number(i * 7 + r * 1009)).collect());
+        let bytes = rows.each_ref().map(|row| row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+        let mut out = vec![f32::NAN; SIEVE_ROWS * width];
+        let squares = sieve.floats(registers, &panel, bytes.each_ref().map(|row| &row[..]), &mut out);
+        let gamma = (n + 16) as f64 / f64::from(1 << 24) * 1.01;
+        let product = |a: f32, b: f32| f64::from(a) * f64::from(b);
+        for r in 0..SIEVE_ROWS {
+            let what = format!("{level}, {n} components, {registers} registers, row {r}");
+            let exact: f64 = rows[r].iter().map(|&x| product(x, x)).sum();
+            assert!((f64::from(squares[r]) - exact).abs() <= gamma * exact, "{what}");
+            for q in 0..width {
+                let terms = || (0..n).map(|i| product(panel[i * width + q], rows[r][i]));
+                let (exact, magnitude) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+                assert!((f64::from(out[r * width + q]) - exact).abs() <= gamma * magnitude, "{what}, query {q}");
+            }
+        }
+    }
+
+    fn bytes_are_exact(level: Level, sieve: Sieve, n: usize, registers: usize) {
+        if !sieve.has_bytes() {
+            return;
+        }
+        let width = PANEL * registers;
+        let panel: Vec<u8> = (0..n.div_ceil(TOGETHER) * TOGETHER * width).map(byte).collect();
+        let rows: [Vec<u8>; SIEVE_ROWS] = std::array::from_fn(|r| (0..n).map(|i| byte(i + 13 * r)).collect());
+        let mut out = vec![i32::MIN; SIEVE_ROWS * width];
+        let moments = sieve.bytes(registers, &panel, rows.each_ref().map(|row| &row[..]), &mut out).unwrap();
+        let signed = |x: u8| i32::from(x as i8);
+        for r in 0..SIEVE_ROWS {
+            let what = format!("{level}, {n} components, {registers} registers, row {r}");
+            let sum = rows[r].iter().map(|&x| signed(x)).sum::<i32>();
+            assert_eq!(moments[r], [sum, rows[r].iter().map(|&x| signed(x).pow(2)).sum()], "{what}");
+            for q in 0..width {
+                let at = |i: usize| i / TOGETHER * TOGETHER * width + q * TOGETHER + i % TOGETHER;
+                let exact: i32 = (0..n).map(|i| i32::from(panel[at(i)]) * signed(rows[r][i])).sum();
+                assert_eq!(out[r * width + q], exact, "{what}, query {q}");
+            }
+        }
+    }
+
+    /// The largest sum there can be, of either sign.
+    #[test]
+    fn the_largest_bytes_do_not_overflow() {
+        let n = crate::metric::MAX_DIMENSION;
+        for sieve in Level::available().into_iter().filter_map(|level| Kernels::for_level(level)?.sieve()) {
+            for x in [0x80u8, 0x7f] {
+                let (panel, row) = (vec![255; n * PANEL], vec![x; n]);
+                let mut out = vec![0; SIEVE_ROWS * PANEL];
+                if sieve.bytes(1, &panel, [&row; SIEVE_ROWS], &mut out).is_some() {
+                    assert!(out.iter().all(|&sum| sum == 255 * i32::from(x as i8) * n as i32));
+                }
+            }
+        }
     }
 }
