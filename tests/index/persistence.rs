@@ -615,6 +615,7 @@ fn files_at_any_address_answer_the_same() {
     // Odd, so that rows of one, two and half a byte a component lie at all sorts of places too.
     let d = 37;
     let queries = Random::new(135).normals(3 * d);
+    #[cfg(feature = "mmap")]
     let folder = tempfile::tempdir().unwrap();
     for encoding in Encoding::ALL {
         let originals = if encoding == Encoding::F32 { Originals::None } else { Originals::F32 };
