@@ -157,8 +157,8 @@ fn the_radius_includes_its_edge_and_nothing_beyond() {
     }
 }
 
-// B133, B136. Cosine too, and what lies between kernels and hits. Up to here a build for the baseline of its target
-// picks its level at run time: each one this machine has is forced in turn, the others are reported by `kernel_parity`.
+// B133, B136. Cosine too, and all that lies between kernels and hits. Nothing here is built for more than the baseline of
+// its target: the level is picked at run time, and each one this machine has is forced in turn.
 #[test]
 fn distances_of_every_level_are_those_of_the_oracle() {
     const ROWS: usize = 12;
