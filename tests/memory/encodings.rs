@@ -167,7 +167,8 @@ fn a_warm_query_allocates_the_hits_it_returns() {
         (0..3).for_each(|_| search());
         let used = least(search);
         assert!(used.calls <= 1 && used.kept == 0, "{at} {params:?}: {used:?}");
-        assert_eq!(used.peak, 10 * size_of::<twindex::Hit>(), "{at} {params:?}: {used:?}");
+        // Less where the harness's own thread frees something meanwhile.
+        assert!(used.peak <= 10 * size_of::<twindex::Hit>(), "{at} {params:?}: {used:?}");
     }
     for encoding in CODED {
         for kind in IndexKind::ALL {
